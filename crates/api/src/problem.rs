@@ -1,0 +1,134 @@
+//! Errors on the wire: RFC 9457 problem documents with a stable code, a sentence and the fix.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident $text:literal $status:literal $title:literal)*) => {
+        /// What went wrong, for programs. Codes are never renamed.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+        #[non_exhaustive]
+        pub enum Code {
+            $($(#[$doc])* #[serde(rename = $text)] $name,)*
+            /// A code of a newer server.
+            #[serde(other, rename = "unknown")]
+            Unknown,
+        }
+        impl Code {
+            pub const ALL: &[Code] = &[$(Code::$name),*];
+            pub fn as_str(self) -> &'static str { match self { $(Code::$name => $text,)* Code::Unknown => "unknown" } }
+            pub fn status(self) -> u16 { match self { $(Code::$name => $status,)* Code::Unknown => 500 } }
+            pub fn title(self) -> &'static str { match self { $(Code::$name => $title,)* Code::Unknown => "Unknown problem" } }
+        }
+    };
+}
+
+codes! {
+    BadRequest "bad_request" 400 "The request is malformed"
+    BadJson "bad_json" 400 "The body is not the JSON that was expected"
+    BadName "bad_name" 400 "The name is not usable"
+    BadLabel "bad_label" 400 "The label is not usable"
+    BadEnv "bad_env" 400 "The environment variable is not usable"
+    BadCommand "bad_command" 400 "The command is not usable"
+    BadPath "bad_path" 400 "The path is not usable"
+    BadDuration "bad_duration" 400 "The duration is not usable"
+    BadCursor "bad_cursor" 400 "The cursor is not one of ours"
+    BadArchive "bad_archive" 400 "The archive cannot be unpacked"
+    BadTemplate "bad_template" 400 "The template is not usable"
+    PathOutside "path_outside" 400 "The path leads outside the sandbox"
+    Unauthenticated "unauthenticated" 401 "A token is needed"
+    Forbidden "forbidden" 403 "The token's role does not allow this"
+    ForeignHost "foreign_host" 403 "The Host header is not ours"
+    ForeignOrigin "foreign_origin" 403 "The Origin header is not ours"
+    FileForbidden "file_forbidden" 403 "The sandbox's user may not do that to the file"
+    UnknownRoute "unknown_route" 404 "There is no such route"
+    UnknownSandbox "unknown_sandbox" 404 "There is no such sandbox"
+    UnknownProcess "unknown_process" 404 "There is no such process"
+    UnknownTemplate "unknown_template" 404 "There is no such template"
+    UnknownProvider "unknown_provider" 404 "There is no such provider"
+    UnknownToken "unknown_token" 404 "There is no such token"
+    UnknownFile "unknown_file" 404 "There is no such file"
+    MethodNotAllowed "method_not_allowed" 405 "The route does not take this method"
+    NameTaken "name_taken" 409 "The name is taken"
+    WrongState "wrong_state" 409 "The sandbox's state does not allow this"
+    WrongFileKind "wrong_file_kind" 409 "The file is of another kind"
+    DirectoryNotEmpty "directory_not_empty" 409 "The directory is not empty"
+    ProcessOver "process_over" 409 "The process has ended"
+    NoStdin "no_stdin" 409 "The process takes no input"
+    NoTerminal "no_terminal" 409 "The process has no terminal"
+    OutputDropped "output_dropped" 410 "The output was dropped by retention"
+    EventsDropped "events_dropped" 410 "The events were dropped by retention"
+    SandboxGone "sandbox_gone" 410 "The sandbox is gone"
+    TooLarge "too_large" 413 "Too large"
+    OffsetBeyond "offset_beyond" 416 "The offset is past the end"
+    UnsupportedMedia "unsupported_media" 415 "The content type is not supported"
+    CommandNotFound "command_not_found" 422 "There is no such command in the sandbox"
+    CommandNotExecutable "command_not_executable" 422 "The command cannot be executed"
+    IdempotencyMismatch "idempotency_mismatch" 422 "The Idempotency-Key was used for another request"
+    NotEnforceable "not_enforceable" 422 "This host cannot enforce what the sandbox requires"
+    TooMany "too_many" 429 "Too many"
+    Internal "internal" 500 "Sandbar failed"
+    GuestUnreachable "guest_unreachable" 502 "The sandbox does not answer"
+    ShuttingDown "shutting_down" 503 "The server is shutting down"
+    DiskFull "disk_full" 507 "The disk is full"
+}
+
+/// An RFC 9457 problem document (`application/problem+json`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, thiserror::Error)]
+#[error("{detail} {fix}")]
+pub struct Problem {
+    /// A URN made of the code.
+    #[serde(rename = "type")]
+    #[schema(example = "urn:sandbar:problem:name_taken")]
+    pub kind: String,
+    pub title: String,
+    pub status: u16,
+    pub code: Code,
+    /// One sentence about this occurrence.
+    pub detail: String,
+    /// What to do about it.
+    pub fix: String,
+    /// With `output_dropped` and `events_dropped`: the first offset or sequence number still kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_kept: Option<u64>,
+}
+
+impl Problem {
+    pub fn new(code: Code, detail: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            kind: format!("urn:sandbar:problem:{}", code.as_str()),
+            title: code.title().to_owned(),
+            status: code.status(),
+            code,
+            detail: detail.into(),
+            fix: fix.into(),
+            first_kept: None,
+        }
+    }
+
+    pub fn with_first_kept(mut self, first_kept: u64) -> Self {
+        self.first_kept = Some(first_kept);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_survive_the_wire() {
+        let mut seen = std::collections::HashSet::new();
+        for code in Code::ALL {
+            assert!(seen.insert(code.as_str()), "{} twice", code.as_str());
+            let json = serde_json::to_string(code).unwrap_or_default();
+            assert_eq!(json, format!("\"{}\"", code.as_str()));
+            assert_eq!(serde_json::from_str::<Code>(&json).ok(), Some(*code));
+            assert!((400..600).contains(&code.status()));
+        }
+    }
+
+    #[test]
+    fn a_newer_servers_code_is_understood_as_unknown() {
+        assert_eq!(serde_json::from_str::<Code>("\"not_yet_invented\"").ok(), Some(Code::Unknown));
+    }
+}

@@ -1,0 +1,42 @@
+//! The Rust SDK: every route of the server as a typed async method, over its Unix socket or over TCP.
+//! Streams survive a restart of the server: they reconnect at the exact byte or event where they broke.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), sandbar_client::Error> {
+//! use sandbar_api::{CreateSandbox, ExecRequest};
+//!
+//! let client = sandbar_client::Client::unix("/var/lib/sandbar/sandbar.sock")?;
+//! let sandbox = client.create(&CreateSandbox::default(), None).await?.sandbox;
+//! let request = ExecRequest {
+//!     argv: vec!["uname".into()],
+//!     env: Default::default(),
+//!     cwd: None,
+//!     timeout: None,
+//!     stdin: None,
+//!     max_output: 1024,
+//! };
+//! let result = client.exec(sandbox.id.as_str(), &request).await?;
+//! assert_eq!(result.stdout, "Linux\n");
+//! client.delete(sandbox.id.as_str()).await
+//! # }
+//! ```
+
+mod client;
+mod error;
+mod events;
+mod files;
+mod input;
+mod output;
+mod patience;
+mod processes;
+mod sandboxes;
+mod server;
+pub mod sse;
+mod subscription;
+
+pub use client::Client;
+pub use error::{Error, Result};
+pub use files::{Download, FileInfo};
+pub use output::{ExecItem, OutputBytes, OutputItem, OutputQuery};
+pub use patience::Patience;
+pub use sandboxes::{Created, SandboxQuery};

@@ -1,0 +1,60 @@
+//! The server itself: templates, tokens, what its host can enforce, health.
+
+use reqwest::Method;
+use sandbar_api::{CreateToken, NewToken, Template, TemplateList, Token, TokenList};
+use serde::Deserialize;
+
+use crate::{Client, Result};
+
+#[derive(Deserialize)]
+struct Host {
+    reports: Vec<serde_json::Value>,
+}
+
+impl Client {
+    pub async fn templates(&self) -> Result<Vec<Template>> {
+        Ok(self.get::<TemplateList>(&["v1", "templates"]).await?.templates)
+    }
+
+    pub async fn template(&self, name: &str) -> Result<Template> {
+        self.get(&["v1", "templates", name]).await
+    }
+
+    /// The answer is the only time the secret is shown.
+    pub async fn create_token(&self, request: &CreateToken) -> Result<NewToken> {
+        self.post(&["v1", "tokens"], request).await
+    }
+
+    pub async fn tokens(&self) -> Result<Vec<Token>> {
+        Ok(self.get::<TokenList>(&["v1", "tokens"]).await?.tokens)
+    }
+
+    pub async fn revoke_token(&self, id: &str) -> Result<()> {
+        self.empty(self.request(Method::DELETE, &["v1", "tokens", id])).await
+    }
+
+    /// What each provider found its host able to enforce. Shaped by the providers, so JSON here.
+    pub async fn host(&self) -> Result<Vec<serde_json::Value>> {
+        Ok(self.get::<Host>(&["v1", "host"]).await?.reports)
+    }
+
+    /// The server is alive.
+    pub async fn health(&self) -> Result<()> {
+        self.empty(self.request(Method::GET, &["healthz"])).await
+    }
+
+    /// The server can take work.
+    pub async fn ready(&self) -> Result<()> {
+        self.empty(self.request(Method::GET, &["readyz"])).await
+    }
+
+    /// In the OpenMetrics text format.
+    pub async fn metrics(&self) -> Result<String> {
+        let response = self.send(self.request(Method::GET, &["metrics"])).await?;
+        response.text().await.map_err(|error| self.transport(error))
+    }
+
+    pub async fn openapi(&self) -> Result<serde_json::Value> {
+        self.get(&["openapi.json"]).await
+    }
+}

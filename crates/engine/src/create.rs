@@ -1,0 +1,272 @@
+//! Creating a sandbox: everything is checked first, then recorded, then made, by a task that a caller who goes away
+//! does not stop halfway.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
+
+use chrono::{DateTime, Utc};
+use sandbar_api::{
+    Code, CreateSandbox, HumanDuration, Problem, Role, Sandbox, SandboxState, Template, WorkspaceSource, check,
+};
+use sandbar_provider::{Provider, Spec};
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    Caller, CreateOutcome, Engine, Inner, ids,
+    owner::Owner,
+    problem,
+    store::{self, Created, IdempotencyKey, NewSandbox, SandboxRow},
+    templates,
+};
+
+impl Engine {
+    pub async fn create(
+        &self,
+        caller: &Caller,
+        request: CreateSandbox,
+        key: Option<&str>,
+    ) -> Result<CreateOutcome, Problem> {
+        let begun = Instant::now();
+        if self.inner.closing.is_cancelled() {
+            return Err(problem::shutting_down());
+        }
+        let key = key.map(|key| idempotency_key(caller, key, &request)).transpose()?;
+        let template = self.template(request.template.as_deref().unwrap_or(templates::DEFAULT)).await?;
+        let provider = self.inner.provider(&template.provider)?;
+        let new = plan(caller, request, template, key)?;
+        let inner = self.inner.clone();
+        let made = self.inner.owners.spawn(async move { create(&inner, new, provider, begun).await });
+        made.await.map_err(|error| {
+            tracing::error!(%error, "creating a sandbox panicked");
+            Problem::new(Code::Internal, "Creating the sandbox failed.", "Look at the server's log.")
+        })?
+    }
+}
+
+/// Checks everything that can be checked without changing anything.
+fn plan(
+    caller: &Caller,
+    request: CreateSandbox,
+    template: Template,
+    key: Option<IdempotencyKey>,
+) -> Result<NewSandbox, Problem> {
+    if let Some(name) = &request.name {
+        check::name(name)?;
+    }
+    check::labels(&request.labels)?;
+    check::env(&request.env)?;
+    check_workspace(caller, &request.workspace)?;
+    let now = Utc::now();
+    let ttl = request.ttl.or(template.ttl);
+    let id = ids::sandbox(now)?;
+    let new_session = request.session.is_none();
+    let session = request.session.map_or_else(|| ids::session(now), Ok)?;
+    let sandbox = Sandbox {
+        name: request.name.unwrap_or_else(|| ids::default_name(&id)),
+        id,
+        session,
+        state: SandboxState::Creating,
+        reason: None,
+        template: template.name.clone(),
+        provider: template.provider.clone(),
+        labels: request.labels,
+        env: request.env,
+        workspace: request.workspace,
+        created_at: now,
+        changed_at: now,
+        expires_at: ttl.map(|ttl| expiry(now, ttl)).transpose()?,
+    };
+    Ok(NewSandbox { row: SandboxRow { sandbox, template }, new_session, owner: caller.owner.clone(), key })
+}
+
+fn check_workspace(caller: &Caller, workspace: &WorkspaceSource) -> Result<(), Problem> {
+    let WorkspaceSource::Bind { path } = workspace else { return Ok(()) };
+    if caller.role < Role::Admin {
+        return Err(Problem::new(
+            Code::Forbidden,
+            "Binding a directory of the host needs the owner's socket or an admin token.",
+            "Use an empty workspace and copy the files in, or ask an admin.",
+        ));
+    }
+    let plain = |part: std::path::Component<'_>| part != std::path::Component::ParentDir;
+    if !path.starts_with('/') || path.contains('\0') || !Path::new(path).components().all(plain) {
+        return Err(Problem::new(
+            Code::BadPath,
+            format!("`{}` cannot be bound as the workspace.", path.escape_debug()),
+            "Give the absolute path of a directory on the server's host, without `..`.",
+        ));
+    }
+    Ok(())
+}
+
+fn idempotency_key(caller: &Caller, key: &str, request: &CreateSandbox) -> Result<IdempotencyKey, Problem> {
+    if !(1..=255).contains(&key.len()) || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Problem::new(
+            Code::BadRequest,
+            "The Idempotency-Key is not usable.",
+            "Use 1 to 255 visible ASCII characters, for example a UUID.",
+        ));
+    }
+    // Fields come in declared order and maps sorted, so equal requests have equal bytes.
+    let canonical = serde_json::to_vec(request).map_err(|error| {
+        Problem::new(Code::BadRequest, format!("The request cannot be written as JSON: {error}."), "Report it.")
+    })?;
+    Ok(IdempotencyKey { owner: caller.owner.clone(), key: key.to_owned(), digest: Sha256::digest(canonical).into() })
+}
+
+/// When something made now and living that long ends.
+pub(crate) fn expiry(now: DateTime<Utc>, ttl: HumanDuration) -> Result<DateTime<Utc>, Problem> {
+    let after = chrono::TimeDelta::from_std(ttl.0).ok().filter(|after| !after.is_zero());
+    after.and_then(|after| now.checked_add_signed(after)).ok_or_else(|| {
+        Problem::new(
+            Code::BadDuration,
+            format!("A ttl of {ttl} cannot be meant."),
+            "Give a ttl longer than zero, or none to keep it until it is deleted.",
+        )
+    })
+}
+
+/// The template's, then what is more specific.
+pub(crate) fn merge<'a>(env: impl IntoIterator<Item = &'a BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    env.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+async fn create(
+    inner: &Arc<Inner>,
+    new: NewSandbox,
+    provider: Arc<dyn Provider>,
+    begun: Instant,
+) -> Result<CreateOutcome, Problem> {
+    let row = new.row.clone();
+    let spec = Spec {
+        id: row.sandbox.id.clone(),
+        hostname: row.sandbox.name.clone(),
+        root: row.template.root.clone(),
+        workspace: row.sandbox.workspace.clone(),
+        env: merge([&row.template.env, &row.sandbox.env]),
+    };
+    // Registered before it is committed, so that a replay of the same key finds the creation in flight.
+    let owner = Owner::new(inner, row, provider);
+    match inner.store.create_sandbox(new).await {
+        Ok(Created::New(_)) => {}
+        Ok(Created::Replayed(row)) => {
+            inner.registry.remove(&owner.handle);
+            return replay(inner, row).await;
+        }
+        Err(error) => {
+            inner.registry.remove(&owner.handle);
+            return Err(refusal(error));
+        }
+    }
+    inner.registry.insert_name(&owner.handle);
+    inner.expiry.notify_one();
+    let made = owner.create(&spec).await;
+    match &made {
+        Ok(_) => {
+            inner.metrics.creates.inc();
+            inner.metrics.create_seconds.observe(begun.elapsed().as_secs_f64());
+        }
+        Err(_) => drop(inner.metrics.creates_failed.inc()),
+    }
+    inner.owners.spawn(owner.run());
+    made.map(|sandbox| CreateOutcome { sandbox, replayed: false })
+}
+
+fn refusal(error: store::Error) -> Problem {
+    match error {
+        store::Error::Missing(what) => Problem::new(
+            Code::BadRequest,
+            format!("There is no {what}."),
+            "Name a session that exists, or none for a new one.",
+        ),
+        error => error.into(),
+    }
+}
+
+/// What the key made before, once it is made.
+async fn replay(inner: &Inner, row: SandboxRow) -> Result<CreateOutcome, Problem> {
+    let mut sandbox = row.sandbox;
+    if sandbox.state == SandboxState::Creating {
+        sandbox = match inner.registry.by_id(&sandbox.id) {
+            Some(handle) => {
+                let mut record = handle.record.subscribe();
+                tokio::select! {
+                    made = record.wait_for(|sandbox| sandbox.state != SandboxState::Creating) => {
+                        made.map(|sandbox| sandbox.clone()).map_err(|_| problem::shutting_down())?
+                    }
+                    () = inner.closing.cancelled() => return Err(problem::shutting_down()),
+                }
+            }
+            None => inner.store.sandbox(&sandbox.id).await?.map_or(sandbox, |row| row.sandbox),
+        };
+    }
+    let never_made =
+        |reason: &&sandbar_api::StateReason| ["start_failed", "interrupted"].contains(&reason.code.as_str());
+    match sandbox.reason.as_ref().filter(never_made) {
+        Some(reason) if sandbox.state == SandboxState::Deleted => Err(Problem::new(
+            Code::SandboxGone,
+            format!("The sandbox of this Idempotency-Key could not be made: {}.", reason.detail.trim_end_matches('.')),
+            "Correct the cause and use a new key.",
+        )),
+        _ => Ok(CreateOutcome { sandbox, replayed: true }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(role: Role) -> Caller {
+        Caller { owner: "socket".into(), role }
+    }
+
+    fn planned(role: Role, request: CreateSandbox) -> Result<NewSandbox, Code> {
+        plan(&caller(role), request, Template::default(), None).map_err(|problem| problem.code)
+    }
+
+    #[test]
+    fn what_is_more_specific_wins() {
+        let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let (template, sandbox): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            (map(&[("A", "1"), ("B", "1")]), map(&[("B", "2")]));
+        assert_eq!(merge([&template, &sandbox]), map(&[("A", "1"), ("B", "2")]));
+    }
+
+    #[test]
+    fn binding_needs_an_admin_and_a_plain_absolute_path() {
+        let bind = |path: &str| CreateSandbox {
+            workspace: WorkspaceSource::Bind { path: path.into() },
+            ..CreateSandbox::default()
+        };
+        assert_eq!(planned(Role::Operator, bind("/srv/a")).err(), Some(Code::Forbidden));
+        assert!(planned(Role::Admin, bind("/srv/a")).is_ok());
+        for path in ["srv", "", "/a\0b", "/srv/../etc"] {
+            assert_eq!(planned(Role::Admin, bind(path)).err(), Some(Code::BadPath), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn lifetimes_and_names() {
+        let with_ttl = |ttl: &str| CreateSandbox { ttl: ttl.parse().ok(), ..CreateSandbox::default() };
+        assert_eq!(planned(Role::Operator, with_ttl("0s")).err(), Some(Code::BadDuration));
+        let new = planned(Role::Operator, with_ttl("1h")).unwrap_or_else(|code| panic!("{code:?}"));
+        let lifetime = new.row.sandbox.expires_at.map(|at| at - new.row.sandbox.created_at);
+        assert_eq!(lifetime, Some(chrono::TimeDelta::hours(1)));
+        assert!(new.new_session);
+        let named = CreateSandbox { name: Some("No".into()), ..CreateSandbox::default() };
+        assert_eq!(planned(Role::Operator, named).err(), Some(Code::BadName));
+    }
+
+    #[test]
+    fn keys_are_visible_ascii_and_bound_to_the_body() {
+        let request = CreateSandbox::default();
+        let key = |key: &str, request: &CreateSandbox| {
+            idempotency_key(&caller(Role::Operator), key, request).map_err(|problem| problem.code)
+        };
+        for text in ["", "a b", "ü", "a\n", &"k".repeat(256)] {
+            assert_eq!(key(text, &request).err(), Some(Code::BadRequest), "{text:?}");
+        }
+        let other = CreateSandbox { name: Some("a".into()), ..CreateSandbox::default() };
+        assert_eq!(key("k", &request), key("k", &request));
+        assert_ne!(key("k", &request).map(|key| key.digest), key("k", &other).map(|key| key.digest));
+    }
+}

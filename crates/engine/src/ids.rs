@@ -1,0 +1,51 @@
+//! Ids and secrets: the one place that takes randomness and the clock.
+
+use chrono::{DateTime, Utc};
+use sandbar_api::{Code, Problem, ProcessId, SandboxId, SessionId, TokenId};
+
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], Problem> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        tracing::error!(%error, "the kernel gave no random bytes");
+        Problem::new(Code::Internal, "The host gave no random bytes.", "Look at the server's log.")
+    })?;
+    Ok(bytes)
+}
+
+/// Times before 1970 do not happen on a host that runs us; they sort first.
+fn millis(at: DateTime<Utc>) -> u64 {
+    u64::try_from(at.timestamp_millis()).unwrap_or(0)
+}
+
+pub(crate) fn sandbox(at: DateTime<Utc>) -> Result<SandboxId, Problem> {
+    Ok(SandboxId::from_parts(millis(at), random()?))
+}
+
+pub(crate) fn session(at: DateTime<Utc>) -> Result<SessionId, Problem> {
+    Ok(SessionId::from_parts(millis(at), random()?))
+}
+
+pub(crate) fn process(at: DateTime<Utc>) -> Result<ProcessId, Problem> {
+    Ok(ProcessId::from_parts(millis(at), random()?))
+}
+
+pub(crate) fn token(at: DateTime<Utc>) -> Result<TokenId, Problem> {
+    Ok(TokenId::from_parts(millis(at), random()?))
+}
+
+/// The made-up name of a sandbox that was given none: the random end of its id, 40 bits.
+pub(crate) fn default_name(id: &SandboxId) -> String {
+    let id = id.as_str();
+    format!("sb-{}", &id[id.len() - 8..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_names_are_names() {
+        let id = sandbox(Utc::now()).unwrap_or_else(|problem| panic!("{problem}"));
+        assert_eq!(sandbar_api::check::name(&default_name(&id)), Ok(()));
+    }
+}

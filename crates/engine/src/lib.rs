@@ -1,0 +1,125 @@
+//! Sandboxes, sessions and processes; the store and the event log. Surfaces call it, providers are called by it.
+//!
+//! [`Engine`] is the whole of what surfaces see. Each sandbox has one owner, a task that takes the verbs of its life in
+//! turn; each process has one pump, a task that takes its output from the guest into the store.
+
+mod create;
+mod exec;
+mod expiry;
+mod files;
+mod handle;
+mod home;
+mod ids;
+mod metrics;
+mod open;
+mod output;
+mod owner;
+mod problem;
+mod process;
+mod pump;
+mod reconcile;
+mod registry;
+mod sandbox;
+mod signals;
+pub mod store;
+mod templates;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+use std::{collections::BTreeMap, fs::File, path::PathBuf, pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::Stream;
+use sandbar_api::{Code, Problem, Role, Sandbox, SandboxState};
+use sandbar_provider::Provider;
+use tokio::sync::Notify;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use open::OpenError;
+pub use output::{OutputItem, OutputReader};
+
+/// Bytes on their way, a chunk at a time.
+pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, Problem>> + Send>>;
+
+pub struct Config {
+    /// The directory that holds everything of this engine.
+    pub home: PathBuf,
+    pub providers: Vec<Arc<dyn Provider>>,
+}
+
+/// Who calls, decided by the surface from the channel.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// `socket` or `token:<id>`.
+    pub owner: String,
+    pub role: Role,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ListQuery {
+    pub labels: BTreeMap<String, String>,
+    /// Empty: all but deleted.
+    pub states: Vec<SandboxState>,
+    pub limit: Option<u32>,
+    pub cursor: Option<String>,
+}
+
+#[derive(Debug)]
+pub struct CreateOutcome {
+    pub sandbox: Sandbox,
+    /// The same key made it before.
+    pub replayed: bool,
+}
+
+/// Cheap to clone; its tasks end with [`Engine::shutdown`] or with the last clone.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+    _ending: Arc<Ending>,
+}
+
+struct Inner {
+    home: PathBuf,
+    store: Arc<dyn store::Store>,
+    providers: BTreeMap<&'static str, Arc<dyn Provider>>,
+    registry: registry::Registry,
+    metrics: metrics::Metrics,
+    /// A sandbox was made that may expire before all others.
+    expiry: Notify,
+    /// No more verbs.
+    closing: CancellationToken,
+    /// No more pumping.
+    halt: CancellationToken,
+    owners: TaskTracker,
+    tasks: TaskTracker,
+    /// Of the home.
+    lock: File,
+}
+
+impl Inner {
+    fn templates(&self) -> PathBuf {
+        self.home.join("templates")
+    }
+
+    fn provider(&self, name: &str) -> Result<Arc<dyn Provider>, Problem> {
+        self.providers.get(name).cloned().ok_or_else(|| {
+            let known: Vec<_> = self.providers.keys().copied().collect();
+            Problem::new(
+                Code::UnknownProvider,
+                format!("There is no provider `{}` on this server.", name.escape_debug()),
+                format!("Use a template of one of these: {}.", known.join(", ")),
+            )
+        })
+    }
+}
+
+/// Ends the tasks when the last clone of an engine goes, since each of them holds the engine's inside.
+struct Ending(Arc<Inner>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.closing.cancel();
+        self.0.halt.cancel();
+    }
+}

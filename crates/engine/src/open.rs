@@ -1,0 +1,102 @@
+//! Opening and closing an engine: home, store, providers, reconciliation, tasks.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use sandbar_provider::Provider;
+use tokio::sync::Notify;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Config, Ending, Engine, Inner, expiry, home,
+    metrics::Metrics,
+    reconcile,
+    registry::Registry,
+    store::{self, sqlite::SqliteStore},
+};
+
+/// Why an engine cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("another server{} uses {}", .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default(), .home.display())]
+    HomeInUse { home: PathBuf, pid: Option<u32> },
+    #[error("{} cannot be written", .path.display())]
+    HomeNotWritable { path: PathBuf, source: std::io::Error },
+    #[error("others may write to {} (mode {mode:04o})", .home.display())]
+    HomeExposed { home: PathBuf, mode: u32 },
+    #[error("the host does not tell when it was started")]
+    Boot { source: std::io::Error },
+    #[error("the store cannot be used")]
+    Store(#[source] store::Error),
+    #[error("the provider `{provider}` cannot tell which sandboxes it has")]
+    Provider { provider: &'static str, source: sandbar_provider::Error },
+    #[error("the sandbox `{sandbox}` was made by the provider `{provider}`, which this server does not have")]
+    ProviderMissing { provider: String, sandbox: String },
+}
+
+impl OpenError {
+    /// What to do about it.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::HomeInUse { .. } => "Use that server, stop it first, or choose another --home.".into(),
+            Self::HomeNotWritable { path, .. } => {
+                format!("Make {} writable for this user, or choose another --home.", path.display())
+            }
+            Self::HomeExposed { home, .. } => format!("chmod go-w {}", home.display()),
+            Self::Boot { .. } => "Mount /proc.".into(),
+            Self::Store(store::Error::DiskFull) => "Free space on the disk that holds the home.".into(),
+            Self::Store(_) => "Look at the cause; restore the home from a backup, or choose another --home.".into(),
+            Self::Provider { .. } => "`sandbar doctor` shows what the host lacks.".into(),
+            Self::ProviderMissing { .. } => {
+                "Start a server that has the provider, and delete the sandbox there.".into()
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Locks the home, opens the store, finds again what earlier servers left, and starts the tasks.
+    pub async fn open(config: Config) -> Result<Self, OpenError> {
+        let lock = home::prepare(&config.home)?;
+        let same_boot = home::same_boot(&config.home)?;
+        let store = SqliteStore::open(&config.home).await.map_err(OpenError::Store)?;
+        let providers: BTreeMap<&'static str, Arc<dyn Provider>> =
+            config.providers.into_iter().map(|provider| (provider.name(), provider)).collect();
+        let inner = Arc::new(Inner {
+            home: config.home,
+            store: Arc::new(store),
+            providers,
+            registry: Registry::default(),
+            metrics: Metrics::default(),
+            expiry: Notify::new(),
+            closing: CancellationToken::new(),
+            halt: CancellationToken::new(),
+            owners: TaskTracker::new(),
+            tasks: TaskTracker::new(),
+            lock,
+        });
+        // From here on an early return ends the tasks too.
+        let engine = Self { _ending: Arc::new(Ending(inner.clone())), inner };
+        reconcile::reconcile(&engine.inner, same_boot).await?;
+        home::record_boot(&engine.inner.home)?;
+        engine.inner.tasks.spawn(expiry::expire(engine.inner.clone()));
+        engine.inner.tasks.spawn(expiry::prune(engine.inner.clone()));
+        Ok(engine)
+    }
+
+    /// Lets verbs under way finish, then ends all tasks and closes the store. Sandboxes go on.
+    pub async fn shutdown(&self) {
+        let inner = &self.inner;
+        inner.closing.cancel();
+        inner.owners.close();
+        inner.owners.wait().await;
+        // Only now: owners that stop or delete a sandbox wait for its pumps to write down the ends.
+        inner.halt.cancel();
+        inner.tasks.close();
+        inner.tasks.wait().await;
+        inner.store.close().await;
+        // Readers that somebody still holds must not keep the next server out.
+        if let Err(error) = inner.lock.unlock() {
+            tracing::warn!(%error, "the home stays locked until this process ends");
+        }
+    }
+}

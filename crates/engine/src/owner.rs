@@ -1,0 +1,286 @@
+//! The owner of a sandbox: the one task that changes its state, taking the verbs of its life one after the other.
+//!
+//! Every step can be repeated: after a failure the sandbox stays where the failed step left it, and the same verb
+//! again, or the reconciliation of the next start, goes on from there.
+
+use std::{sync::Arc, time::Duration};
+
+use sandbar_api::{Code, Problem, ProcessId, Sandbox, SandboxState, StateReason};
+use sandbar_guest::protocol::{HelloRequest, SignalRequest};
+use sandbar_provider::{Guest, Provider, Spec};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time,
+};
+
+use crate::{
+    Inner,
+    handle::{Fate, Handle},
+    problem, signals,
+    store::SandboxRow,
+};
+
+/// How long processes have to end after SIGTERM when their sandbox is stopped.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long the ends of killed processes may take to be written down.
+const SETTLE: Duration = Duration::from_secs(10);
+/// How long a guest that was just started or found again may take to answer.
+const HELLO: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Reasons of `stopping` that mark a deletion under way, so that a crash in the middle ends in a deletion.
+const DELETING: &str = "deleting";
+const EXPIRED: &str = "expired";
+
+pub(crate) fn is_deleting(reason: &StateReason) -> bool {
+    [DELETING, EXPIRED].contains(&reason.code.as_str())
+}
+
+pub(crate) fn requested_delete() -> StateReason {
+    reason("requested", "It was asked to be deleted.")
+}
+
+pub(crate) fn expired() -> StateReason {
+    reason(EXPIRED, "Its time was over.")
+}
+
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
+
+pub(crate) enum Verb {
+    Start(Reply<Sandbox>),
+    Stop(Reply<Sandbox>),
+    Delete(StateReason, Reply<()>),
+}
+
+pub(crate) struct Owner {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) handle: Arc<Handle>,
+    verbs: mpsc::Receiver<Verb>,
+}
+
+pub(crate) fn reason(code: &str, detail: impl Into<String>) -> StateReason {
+    StateReason { code: code.to_owned(), detail: detail.into() }
+}
+
+impl Owner {
+    pub(crate) fn new(inner: &Arc<Inner>, row: SandboxRow, provider: Arc<dyn Provider>) -> Self {
+        let (handle, verbs) = Handle::new(row, provider);
+        inner.registry.insert(&handle);
+        Self { inner: inner.clone(), handle, verbs }
+    }
+
+    pub(crate) async fn run(mut self) {
+        let closing = self.inner.closing.clone();
+        while self.handle.state() != SandboxState::Deleted {
+            let ready = self.handle.state() == SandboxState::Ready;
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => return,
+                Some(verb) = self.verbs.recv() => self.take(verb).await,
+                () = gone(&self.handle), if ready => self.died().await,
+            }
+        }
+        self.verbs.close();
+        while let Some(verb) = self.verbs.recv().await {
+            self.take(verb).await;
+        }
+    }
+
+    async fn take(&mut self, verb: Verb) {
+        // A caller that went away needs no answer.
+        match verb {
+            Verb::Start(reply) => drop(reply.send(self.start().await)),
+            Verb::Stop(reply) => drop(reply.send(self.stop().await)),
+            Verb::Delete(reason, reply) => drop(reply.send(self.delete(reason).await)),
+        }
+    }
+
+    pub(crate) async fn transition(&self, to: SandboxState, reason: Option<StateReason>) -> Result<Sandbox, Problem> {
+        let row = self.inner.store.transition(&self.handle.id, to, reason).await?;
+        self.handle.record.send_replace(row.sandbox.clone());
+        Ok(row.sandbox)
+    }
+
+    /// Makes the sandbox that was just recorded. What fails leaves nothing but the record of it.
+    pub(crate) async fn create(&self, spec: &Spec) -> Result<Sandbox, Problem> {
+        let made = self.handle.provider.create(spec).await.map_err(problem::from_provider);
+        let made = match made {
+            Ok(()) => self.connect().await,
+            Err(problem) => Err(problem),
+        };
+        if let Err(problem) = &made
+            && let Err(left) = self.discard(reason("start_failed", problem.detail.clone())).await
+        {
+            // It stays `creating` until it is deleted, or until the next start of the server finds it.
+            tracing::error!(sandbox = %self.handle.id, problem = %left, "a sandbox that failed to start is not removed");
+        }
+        made
+    }
+
+    /// Removes a sandbox that never was ready.
+    pub(crate) async fn discard(&self, reason: StateReason) -> Result<(), Problem> {
+        self.handle.close();
+        self.handle.provider.destroy(&self.handle.id).await.map_err(problem::from_provider)?;
+        self.transition(SandboxState::Deleted, Some(reason)).await?;
+        self.inner.registry.remove(&self.handle);
+        Ok(())
+    }
+
+    async fn start(&self) -> Result<Sandbox, Problem> {
+        match self.handle.state() {
+            SandboxState::Ready => return Ok(self.handle.sandbox()),
+            SandboxState::Stopped | SandboxState::Failed => {}
+            _ => return Err(problem::wrong_state(&self.handle.record.borrow())),
+        }
+        self.transition(SandboxState::Creating, Some(reason("requested", "It is being started."))).await?;
+        let started = self.handle.provider.start(&self.handle.id).await.map_err(problem::from_provider);
+        let started = match started {
+            Ok(()) => self.connect().await,
+            Err(problem) => Err(problem),
+        };
+        if let Err(problem) = &started {
+            self.clean_up().await;
+            self.transition(SandboxState::Failed, Some(reason("start_failed", problem.detail.clone()))).await?;
+        }
+        started
+    }
+
+    /// Meets the guest of a sandbox that was just started, and opens the sandbox for work.
+    async fn connect(&self) -> Result<Sandbox, Problem> {
+        let guest = self.greet().await?;
+        let row = self.inner.store.transition(&self.handle.id, SandboxState::Ready, None).await?;
+        // Opened before it is called ready, so that nobody who read `ready` is refused.
+        self.handle.open(guest);
+        self.handle.record.send_replace(row.sandbox.clone());
+        Ok(row.sandbox)
+    }
+
+    pub(crate) async fn greet(&self) -> Result<Guest, Problem> {
+        let id = &self.handle.id;
+        let hello = async {
+            let mut guest = self.handle.provider.connect(id).await.map_err(problem::from_provider)?;
+            let reply = guest.hello(HelloRequest {}).await.map_err(|status| problem::from_status(&status))?;
+            Ok::<_, Problem>((guest, reply.into_inner()))
+        };
+        let silent = |cause: String| {
+            Problem::new(Code::GuestUnreachable, cause, "Try again; if it stays so, stop and start the sandbox.")
+        };
+        let (guest, reply) = time::timeout(HELLO, hello)
+            .await
+            .map_err(|_| silent(format!("The sandbox's guest did not answer within {} s.", HELLO.as_secs())))??;
+        // Newer and older guests both understand us: the protocol only ever grows.
+        if reply.protocol == 0 || reply.sandbox_id != id.as_str() {
+            return Err(silent(format!("What answers for {id} is not its guest.")));
+        }
+        Ok(guest)
+    }
+
+    async fn stop(&self) -> Result<Sandbox, Problem> {
+        match self.handle.state() {
+            SandboxState::Stopped => return Ok(self.handle.sandbox()),
+            SandboxState::Ready | SandboxState::Paused => {
+                self.transition(SandboxState::Stopping, Some(reason("requested", "It was asked to stop."))).await?;
+            }
+            SandboxState::Stopping => {}
+            _ => return Err(problem::wrong_state(&self.handle.record.borrow())),
+        }
+        self.finish_stop().await
+    }
+
+    pub(crate) async fn finish_stop(&self) -> Result<Sandbox, Problem> {
+        self.handle.fate.send_replace(Fate::Stopping);
+        if let Some(guest) = self.handle.close() {
+            let asked = self.handle.live_ids().into_iter().map(|process| terminate(guest.clone(), process));
+            futures_util::future::join_all(asked).await;
+            // Whoever does not end in time is killed with the sandbox.
+            let _in_time = time::timeout(GRACE, self.handle.pumps.wait()).await;
+        }
+        self.handle.provider.stop(&self.handle.id).await.map_err(problem::from_provider)?;
+        self.bury(Fate::Stopped).await?;
+        self.transition(SandboxState::Stopped, Some(reason("requested", "It was asked to stop."))).await
+    }
+
+    pub(crate) async fn delete(&self, why: StateReason) -> Result<(), Problem> {
+        match self.handle.state() {
+            SandboxState::Deleted => return Ok(()),
+            SandboxState::Ready | SandboxState::Paused => {
+                let code = if why.code == EXPIRED { EXPIRED } else { DELETING };
+                self.transition(SandboxState::Stopping, Some(reason(code, why.detail.clone()))).await?;
+            }
+            _ => {}
+        }
+        self.handle.fate.send_replace(Fate::Stopping);
+        self.handle.close();
+        self.handle.provider.destroy(&self.handle.id).await.map_err(problem::from_provider)?;
+        self.bury(Fate::Stopped).await?;
+        self.inner.store.drop_output(&self.handle.id).await?;
+        self.transition(SandboxState::Deleted, Some(why)).await?;
+        self.inner.registry.remove(&self.handle);
+        Ok(())
+    }
+
+    /// Why the deletion that was under way was begun.
+    pub(crate) fn why_deleting(&self) -> StateReason {
+        match &self.handle.record.borrow().reason {
+            Some(reason) if reason.code == EXPIRED => expired(),
+            _ => requested_delete(),
+        }
+    }
+
+    /// The guest ended by itself.
+    async fn died(&self) {
+        self.handle.close();
+        if let Err(problem) = self.bury(Fate::Gone).await {
+            tracing::error!(sandbox = %self.handle.id, %problem, "processes of a sandbox that died are not recorded yet");
+        }
+        self.clean_up().await;
+        let why = reason("guest_died", "Its first process ended unexpectedly.");
+        while let Err(problem) = self.transition(SandboxState::Failed, Some(why.clone())).await {
+            tracing::error!(sandbox = %self.handle.id, %problem, "a sandbox died and that is not recorded yet");
+            tokio::select! {
+                () = self.inner.closing.cancelled() => return,
+                () = time::sleep(RETRY) => {}
+            }
+        }
+    }
+
+    /// Waits until the ends of all processes are written down.
+    async fn bury(&self, fate: Fate) -> Result<(), Problem> {
+        self.handle.pumps.close();
+        self.handle.fate.send_replace(fate);
+        time::timeout(SETTLE, self.handle.pumps.wait()).await.map_err(|_| {
+            Problem::new(
+                Code::Internal,
+                "The ends of the sandbox's processes could not be written down in time.",
+                "Look at the server's log, free disk space if it is full, and try again.",
+            )
+        })
+    }
+
+    /// Whatever a failed start or a dead guest left running.
+    async fn clean_up(&self) {
+        if let Err(error) = self.handle.provider.stop(&self.handle.id).await {
+            tracing::warn!(sandbox = %self.handle.id, %error, "remains of a sandbox could not be stopped");
+        }
+    }
+}
+
+async fn terminate(mut guest: Guest, process: ProcessId) {
+    let request = SignalRequest { process_id: process.to_string(), signal: signals::TERM };
+    if let Err(status) = guest.signal(request).await {
+        // It may have ended by itself just now.
+        tracing::debug!(%process, message = status.message(), "a process could not be asked to end");
+    }
+}
+
+async fn gone(handle: &Handle) {
+    loop {
+        match handle.provider.gone(&handle.id).await {
+            Ok(()) | Err(sandbar_provider::Error::Unknown(_)) => return,
+            Err(error) => {
+                tracing::warn!(sandbox = %handle.id, %error, "a sandbox cannot be watched");
+                time::sleep(RETRY).await;
+            }
+        }
+    }
+}

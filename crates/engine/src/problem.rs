@@ -1,0 +1,220 @@
+//! The one place where errors from below (store, provider, guest) become what callers are told.
+
+use std::error::Error as _;
+
+use sandbar_api::{Code, Problem, Sandbox, SandboxState};
+use sandbar_guest::protocol::CODE_KEY;
+use tonic::Status;
+
+use crate::store;
+
+const SEE_LOG: &str = "Look at the server's log; if it happens again, report it.";
+const FREE_SPACE: &str = "Free space on the disk that holds Sandbar's home, then try again.";
+
+impl From<store::Error> for Problem {
+    fn from(error: store::Error) -> Self {
+        use store::Error;
+        let text = error.to_string();
+        match error {
+            Error::NameTaken(name) => Problem::new(
+                Code::NameTaken,
+                format!("Another sandbox is called `{name}`."),
+                "Choose another name, or delete that sandbox first.",
+            ),
+            Error::KeyReused => Problem::new(
+                Code::IdempotencyMismatch,
+                "This Idempotency-Key came with a different request before.",
+                "Send the very same body to repeat a request, or a new key for a new one.",
+            ),
+            Error::Dropped { from, first_kept } => Problem::new(
+                Code::OutputDropped,
+                format!("Output from offset {from} is no longer kept; the first byte kept is {first_kept}."),
+                format!("Read from {first_kept}; raise the template's output_retention to keep more."),
+            )
+            .with_first_kept(first_kept),
+            Error::Beyond { from, end } => offset_beyond(from, end),
+            Error::DiskFull => Problem::new(Code::DiskFull, "The disk is full; nothing was changed.", FREE_SPACE),
+            Error::Illegal { .. } => Problem::new(Code::WrongState, format!("{text}."), "Look at its state and retry."),
+            Error::Missing(_) | Error::Database(_) | Error::Migrate(_) | Error::Output(_) | Error::Unreadable(_) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "the store failed");
+                Problem::new(Code::Internal, format!("The store failed: {text}."), SEE_LOG)
+            }
+        }
+    }
+}
+
+pub(crate) fn offset_beyond(from: u64, end: u64) -> Problem {
+    Problem::new(
+        Code::OffsetBeyond,
+        format!("Offset {from} is past the end of the output, which is {end}."),
+        format!("Read from {end} or below; follow to wait for more."),
+    )
+}
+
+pub(crate) fn from_provider(error: sandbar_provider::Error) -> Problem {
+    use sandbar_provider::Error;
+    let text = error.to_string();
+    match error {
+        Error::NotEnforceable { fix, .. } => Problem::new(Code::NotEnforceable, format!("{text}."), fix),
+        Error::BadSpec { fix, .. } => Problem::new(Code::BadPath, format!("{text}."), fix),
+        Error::DiskFull { .. } => Problem::new(Code::DiskFull, format!("{text}."), FREE_SPACE),
+        Error::Unreachable { .. } => unreachable(text),
+        Error::Unknown(_) | Error::Io { .. } => {
+            let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+            tracing::error!(error = %text, cause, "the provider failed");
+            Problem::new(Code::Internal, format!("{text}{cause}."), SEE_LOG)
+        }
+    }
+}
+
+/// A guest's answer. One with our code is meant for the caller; one without is the transport's.
+pub(crate) fn from_status(status: &Status) -> Problem {
+    if let Some(code) = guest_code(status) {
+        return Problem::new(code, status.message(), fix(code));
+    }
+    match status.code() {
+        tonic::Code::Unimplemented => Problem::new(
+            Code::Internal,
+            "The sandbox was started by an older version that cannot do this.",
+            "Stop and start the sandbox, then try again.",
+        ),
+        tonic::Code::Unavailable | tonic::Code::Unknown | tonic::Code::Cancelled | tonic::Code::DeadlineExceeded => {
+            unreachable(status.message())
+        }
+        code => {
+            tracing::error!(?code, message = status.message(), "the guest answered what it never should");
+            Problem::new(Code::Internal, format!("The sandbox failed: {}.", status.message()), SEE_LOG)
+        }
+    }
+}
+
+/// The API's code in a guest's answer, if the guest itself answered.
+pub(crate) fn guest_code(status: &Status) -> Option<Code> {
+    let text = status.metadata().get(CODE_KEY)?.to_str().ok()?;
+    Code::ALL.iter().copied().find(|code| code.as_str() == text)
+}
+
+fn unreachable(cause: impl std::fmt::Display) -> Problem {
+    Problem::new(
+        Code::GuestUnreachable,
+        format!("The sandbox does not answer: {cause}."),
+        "Try again; if it stays so, stop and start the sandbox.",
+    )
+}
+
+/// The guest tells what happened; what to do about it depends on the kind alone.
+fn fix(code: Code) -> &'static str {
+    match code {
+        Code::CommandNotFound => "Check the spelling, give its full path, or use a template that has the program.",
+        Code::CommandNotExecutable => "Make it executable (chmod +x) and check its interpreter and architecture.",
+        Code::BadPath | Code::PathOutside => "Give a path below `/` of the sandbox; relative ones start at /workspace.",
+        Code::UnknownFile => "Check the path; relative ones start at /workspace.",
+        Code::FileForbidden => "Use a path that the sandbox's user may use, such as /workspace or /tmp.",
+        Code::WrongFileKind => "List the parent directory to see what it is.",
+        Code::DirectoryNotEmpty => "Delete recursively to remove what is in it.",
+        Code::UnknownProcess => "List the sandbox's processes.",
+        Code::ProcessOver => "Start a new process.",
+        Code::NoStdin => "Start the process with `stdin: true` and write before its input was ended.",
+        Code::NoTerminal => "Start the process with a `terminal` size.",
+        Code::BadArchive => "Send a tar archive of files, directories and links that stay inside the directory.",
+        Code::OffsetBeyond => "Use an offset at or below the end.",
+        Code::DiskFull => "Delete files in the sandbox, or free space on the host.",
+        Code::TooLarge => "Send less.",
+        Code::TooMany => "Wait until some have ended, then try again.",
+        _ => SEE_LOG,
+    }
+}
+
+pub(crate) fn unknown_sandbox(text: &str) -> Problem {
+    Problem::new(
+        Code::UnknownSandbox,
+        format!("There is no sandbox `{}`.", text.escape_debug()),
+        "`sandbar ls` shows those there are.",
+    )
+}
+
+pub(crate) fn gone(text: &str) -> Problem {
+    Problem::new(
+        Code::SandboxGone,
+        format!("The sandbox `{}` was deleted.", text.escape_debug()),
+        "Create another one.",
+    )
+}
+
+pub(crate) fn unknown_process(sandbox: &str, text: &str) -> Problem {
+    Problem::new(
+        Code::UnknownProcess,
+        format!("There is no process `{}` in the sandbox `{sandbox}`.", text.escape_debug()),
+        format!("`sandbar ps {sandbox}` shows those there are."),
+    )
+}
+
+pub(crate) fn process_over(text: &str) -> Problem {
+    Problem::new(Code::ProcessOver, format!("The process `{text}` has ended."), "Start a new process.")
+}
+
+pub(crate) fn shutting_down() -> Problem {
+    Problem::new(Code::ShuttingDown, "The server is shutting down.", "Try again when it is back; sandboxes go on.")
+}
+
+/// The sandbox cannot do this now; says which verb makes it able to.
+pub(crate) fn wrong_state(sandbox: &Sandbox) -> Problem {
+    let name = &sandbox.name;
+    let why = sandbox.reason.as_ref().map(|reason| format!(": {}", reason.detail)).unwrap_or_default();
+    let fix = match sandbox.state {
+        SandboxState::Deleted => return gone(name),
+        SandboxState::Creating => "Wait until it is ready.".to_owned(),
+        SandboxState::Stopping => format!("Wait until it has stopped, then `sandbar start {name}`."),
+        SandboxState::Stopped | SandboxState::Failed => {
+            format!("`sandbar start {name}` brings it back with its files.")
+        }
+        SandboxState::Paused => format!("Resume `{name}` first."),
+        SandboxState::Ready => format!("`sandbar stop {name}` first."),
+    };
+    let state = sandbox.state.as_str();
+    let why = why.trim_end_matches('.');
+    Problem::new(Code::WrongState, format!("The sandbox `{name}` is {state}{why}."), fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guests_code_is_kept_and_has_a_fix() {
+        let mut status = Status::not_found("There is no file /a.");
+        let value = "unknown_file".parse().unwrap_or_else(|error| panic!("{error}"));
+        status.metadata_mut().insert(CODE_KEY, value);
+        let problem = from_status(&status);
+        assert_eq!((problem.code, problem.detail.as_str()), (Code::UnknownFile, "There is no file /a."));
+        assert!(!problem.fix.is_empty());
+    }
+
+    #[test]
+    fn transport_failures_and_invented_codes_are_the_servers_to_explain() {
+        assert_eq!(from_status(&Status::unavailable("connection refused")).code, Code::GuestUnreachable);
+        assert_eq!(from_status(&Status::unimplemented("")).code, Code::Internal);
+        let mut status = Status::internal("x");
+        let value = "made_up".parse().unwrap_or_else(|error| panic!("{error}"));
+        status.metadata_mut().insert(CODE_KEY, value);
+        assert_eq!(from_status(&status).code, Code::Internal);
+    }
+
+    #[test]
+    fn store_errors_keep_what_programs_need() {
+        let problem = Problem::from(store::Error::Dropped { from: 1, first_kept: 7 });
+        assert_eq!((problem.code, problem.first_kept), (Code::OutputDropped, Some(7)));
+        assert_eq!(Problem::from(store::Error::DiskFull).code, Code::DiskFull);
+        assert_eq!(Problem::from(store::Error::KeyReused).code, Code::IdempotencyMismatch);
+    }
+
+    #[test]
+    fn a_missing_layer_names_its_fix() {
+        let problem = from_provider(sandbar_provider::Error::NotEnforceable {
+            layer: "user namespaces",
+            cause: "EPERM".into(),
+            fix: "sysctl x".into(),
+        });
+        assert_eq!((problem.code, problem.fix.as_str()), (Code::NotEnforceable, "sysctl x"));
+    }
+}

@@ -1,0 +1,316 @@
+//! On start: compares what the store says with what the providers find, and makes both agree again. May be killed at
+//! any point and run again: each sandbox is settled by steps that lead to a state which is settled the same way.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use chrono::Utc;
+use futures_util::{StreamExt as _, stream};
+use sandbar_api::{Problem, Process, ProcessState, SandboxId, SandboxState};
+use sandbar_guest::protocol::{ListRequest, ProcessStatus};
+use sandbar_provider::Guest;
+
+use crate::{
+    Inner, OpenError,
+    owner::{self, Owner, reason},
+    problem, process, pump,
+    store::{SandboxFilter, SandboxRow},
+};
+
+/// Sandboxes settled at once.
+const AT_ONCE: usize = 16;
+const PAGE: u32 = 1000;
+
+/// What a provider has of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    Running,
+    /// Its files, but no guest.
+    Files,
+    Nothing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Store and provider agree.
+    Keep,
+    /// It lives: meet its guest, go on with its processes.
+    Adopt,
+    /// It was being stopped.
+    FinishStop,
+    /// It was being deleted.
+    FinishDelete,
+    /// It runs although it should not.
+    StopStray,
+    /// It was being created for the first time, and nobody was told of success.
+    Undo,
+    /// The host went down and its processes with it.
+    Stopped,
+    /// It is no longer what the store promised; the reason's code says why.
+    Failed(&'static str),
+}
+
+/// What to do with a sandbox of the store. Those only a provider knows are destroyed.
+pub(crate) fn decide(state: SandboxState, deleting: bool, found: Found, same_boot: bool, ever_ready: bool) -> Action {
+    use SandboxState::{Creating, Deleted, Failed, Paused, Ready, Stopped, Stopping};
+    match (state, found) {
+        (Deleted, Found::Nothing) => Action::Keep,
+        (Deleted, Found::Running | Found::Files) => Action::FinishDelete,
+        (Stopping, _) if deleting => Action::FinishDelete,
+        (Creating | Ready | Paused, Found::Running) => Action::Adopt,
+        (Stopping, Found::Running | Found::Files) => Action::FinishStop,
+        (Stopped | Failed, Found::Running) => Action::StopStray,
+        (Stopped | Failed, Found::Files) | (Failed, Found::Nothing) => Action::Keep,
+        (Creating, Found::Files | Found::Nothing) if !ever_ready => Action::Undo,
+        (Creating, Found::Files) if same_boot => Action::Failed("interrupted"),
+        (Creating, Found::Files) => Action::Failed("host_restarted"),
+        (Ready | Paused, Found::Files) if same_boot => Action::Failed("guest_died"),
+        (Ready | Paused, Found::Files) => Action::Stopped,
+        (Creating | Ready | Paused | Stopping | Stopped, Found::Nothing) => Action::Failed("lost"),
+    }
+}
+
+fn detail(code: &str) -> &'static str {
+    match code {
+        "interrupted" => "The server ended while it was being started.",
+        "host_restarted" => "The host was restarted.",
+        "guest_died" => "Its first process ended while the server was away.",
+        "lost" => "Its files are no longer there.",
+        "guest_unreachable" => "It was found running, but did not answer.",
+        _ => "It is not as it was left.",
+    }
+}
+
+pub(crate) async fn reconcile(inner: &Arc<Inner>, same_boot: bool) -> Result<(), OpenError> {
+    let rows = rows(inner).await?;
+    let mut running: HashMap<SandboxId, Vec<Process>> = HashMap::new();
+    for process in inner.store.running_processes().await.map_err(OpenError::Store)? {
+        running.entry(process.sandbox.clone()).or_default().push(process);
+    }
+    let known: HashSet<_> = rows.iter().map(|row| (row.sandbox.provider.as_str(), &row.sandbox.id)).collect();
+    let mut found = HashMap::new();
+    for (name, provider) in &inner.providers {
+        let list = provider.list().await.map_err(|source| OpenError::Provider { provider: name, source })?;
+        for one in list {
+            if known.contains(&(*name, &one.id)) {
+                found.insert(one.id, if one.running { Found::Running } else { Found::Files });
+            } else if let Err(error) = provider.destroy(&one.id).await {
+                tracing::error!(sandbox = %one.id, %error, "a sandbox that nobody knows of could not be removed");
+            }
+        }
+    }
+    let mut settled = stream::iter(rows.into_iter().map(|row| {
+        let found = found.get(&row.sandbox.id).copied().unwrap_or(Found::Nothing);
+        let processes = running.remove(&row.sandbox.id).unwrap_or_default();
+        settle(inner, row, found, processes, same_boot)
+    }))
+    .buffer_unordered(AT_ONCE);
+    while let Some(one) = settled.next().await {
+        one?;
+    }
+    drop(settled);
+    // Of sandboxes that were deleted: the server ended before their ends were written down.
+    for process in running.into_values().flatten() {
+        bury(inner, &process, SandboxState::Deleted).await?;
+    }
+    Ok(())
+}
+
+async fn rows(inner: &Inner) -> Result<Vec<SandboxRow>, OpenError> {
+    let mut filter = SandboxFilter { limit: PAGE, ..SandboxFilter::default() };
+    let mut rows = Vec::new();
+    loop {
+        let page = inner.store.sandboxes(&filter).await.map_err(OpenError::Store)?;
+        let full = page.len() == PAGE as usize;
+        filter.after = page.last().map(|row| row.sandbox.id.clone());
+        rows.extend(page);
+        if !full {
+            return Ok(rows);
+        }
+    }
+}
+
+async fn settle(
+    inner: &Arc<Inner>,
+    row: SandboxRow,
+    found: Found,
+    processes: Vec<Process>,
+    same_boot: bool,
+) -> Result<(), OpenError> {
+    let sandbox = &row.sandbox;
+    let missing = || OpenError::ProviderMissing { provider: sandbox.provider.clone(), sandbox: sandbox.name.clone() };
+    let provider = inner.providers.get(sandbox.provider.as_str()).ok_or_else(missing)?.clone();
+    let deleting = sandbox.reason.as_ref().is_some_and(owner::is_deleting);
+    // Only `start` changes a sandbox to `creating` after its birth.
+    let ever_ready = sandbox.changed_at != sandbox.created_at;
+    let action = decide(sandbox.state, deleting, found, same_boot, ever_ready);
+    let owner = Owner::new(inner, row, provider);
+    inner.registry.insert_name(&owner.handle);
+    if let Err(problem) = carry_out(&owner, action, processes).await? {
+        // It stays as it is: every verb, and the next start, tries again.
+        tracing::error!(sandbox = %owner.handle.id, %problem, ?action, "a sandbox could not be brought into order");
+    }
+    if owner.handle.state() != SandboxState::Deleted {
+        inner.owners.spawn(owner.run());
+    }
+    Ok(())
+}
+
+/// Outside: the store fails, and nothing can be opened. Inside: this one sandbox could not be settled.
+type Settled = Result<Result<(), Problem>, OpenError>;
+
+async fn carry_out(owner: &Owner, action: Action, processes: Vec<Process>) -> Settled {
+    let inner = &owner.inner;
+    let id = &owner.handle.id;
+    if action == Action::Adopt {
+        return match meet(owner).await {
+            Ok((guest, listed)) => adopt(owner, guest, listed, processes).await,
+            Err(problem) => {
+                tracing::error!(sandbox = %id, %problem, "a sandbox that was found running does not answer");
+                if let Err(error) = owner.handle.provider.stop(id).await {
+                    return Ok(Err(problem::from_provider(error)));
+                }
+                fail(owner, "guest_unreachable", processes).await
+            }
+        };
+    }
+    if let Action::Failed(code) = action {
+        return fail(owner, code, processes).await;
+    }
+    let how = match action {
+        Action::FinishStop | Action::FinishDelete | Action::Undo => SandboxState::Stopped,
+        _ => owner.handle.state(),
+    };
+    for process in &processes {
+        bury(inner, process, how).await?;
+    }
+    Ok(match action {
+        Action::Keep | Action::Adopt | Action::Failed(_) => Ok(()),
+        Action::StopStray => owner.handle.provider.stop(id).await.map_err(problem::from_provider),
+        Action::FinishStop => owner.finish_stop().await.map(drop),
+        Action::FinishDelete => owner.delete(owner.why_deleting()).await,
+        Action::Undo => owner.discard(reason("interrupted", "The server ended while it was being created.")).await,
+        Action::Stopped => {
+            let why = || Some(reason("host_restarted", detail("host_restarted")));
+            match owner.transition(SandboxState::Stopping, why()).await {
+                Ok(_) => owner.transition(SandboxState::Stopped, why()).await.map(drop),
+                Err(problem) => Err(problem),
+            }
+        }
+    })
+}
+
+async fn fail(owner: &Owner, code: &str, processes: Vec<Process>) -> Settled {
+    for process in &processes {
+        bury(&owner.inner, process, SandboxState::Failed).await?;
+    }
+    Ok(owner.transition(SandboxState::Failed, Some(reason(code, detail(code)))).await.map(drop))
+}
+
+async fn meet(owner: &Owner) -> Result<(Guest, Vec<ProcessStatus>), Problem> {
+    let mut guest = owner.greet().await?;
+    let listed = guest.list(ListRequest {}).await.map_err(|status| problem::from_status(&status))?;
+    Ok((guest, listed.into_inner().processes))
+}
+
+async fn adopt(owner: &Owner, guest: Guest, listed: Vec<ProcessStatus>, processes: Vec<Process>) -> Settled {
+    let (inner, handle) = (&owner.inner, &owner.handle);
+    handle.open(guest.clone());
+    let mut lives = HashSet::new();
+    for status in listed {
+        let Ok(process_id) = status.process_id.parse() else { continue };
+        match inner.store.process(&handle.id, &process_id).await.map_err(OpenError::Store)? {
+            Some(process) => {
+                lives.insert(process_id);
+                process::resume(inner, handle, process).await.map_err(OpenError::Store)?;
+            }
+            None => pump::discard(inner, guest.clone(), process_id, status.output_start).await,
+        }
+    }
+    for process in processes.iter().filter(|process| !lives.contains(&process.id)) {
+        bury(inner, process, SandboxState::Failed).await?;
+    }
+    inner.metrics.adopted.inc();
+    if handle.state() == SandboxState::Creating {
+        return Ok(owner.transition(SandboxState::Ready, None).await.map(drop));
+    }
+    Ok(Ok(()))
+}
+
+/// Writes down the end of a process whose sandbox is not running. Killed if the sandbox was to end, else lost.
+async fn bury(inner: &Inner, process: &Process, sandbox: SandboxState) -> Result<(), OpenError> {
+    let stopped = matches!(sandbox, SandboxState::Stopping | SandboxState::Stopped | SandboxState::Deleted);
+    let (state, exit) = match stopped {
+        true => (ProcessState::Exited, Some(pump::killed_with_sandbox())),
+        false => (ProcessState::Lost, None),
+    };
+    if !stopped {
+        inner.metrics.lost.inc();
+    }
+    inner.store.end_process(&process.id, state, exit, Utc::now()).await.map_err(OpenError::Store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use SandboxState::*;
+
+    #[test]
+    fn every_case_of_the_table() {
+        // state, deleting, found, same boot, ever ready → action
+        let table = [
+            (Ready, false, Found::Running, true, true, Action::Adopt),
+            (Creating, false, Found::Running, true, false, Action::Adopt),
+            (Paused, false, Found::Running, true, true, Action::Adopt),
+            (Stopping, false, Found::Running, true, true, Action::FinishStop),
+            (Stopping, false, Found::Files, false, true, Action::FinishStop),
+            (Stopping, true, Found::Running, true, true, Action::FinishDelete),
+            (Stopping, true, Found::Nothing, true, true, Action::FinishDelete),
+            (Ready, false, Found::Files, true, true, Action::Failed("guest_died")),
+            (Ready, false, Found::Files, false, true, Action::Stopped),
+            (Paused, false, Found::Files, false, true, Action::Stopped),
+            (Creating, false, Found::Files, true, false, Action::Undo),
+            (Creating, false, Found::Nothing, false, false, Action::Undo),
+            (Creating, false, Found::Files, true, true, Action::Failed("interrupted")),
+            (Creating, false, Found::Files, false, true, Action::Failed("host_restarted")),
+            (Creating, false, Found::Nothing, true, true, Action::Failed("lost")),
+            (Ready, false, Found::Nothing, true, true, Action::Failed("lost")),
+            (Stopped, false, Found::Nothing, true, true, Action::Failed("lost")),
+            (Stopped, false, Found::Files, true, true, Action::Keep),
+            (Stopped, false, Found::Running, true, true, Action::StopStray),
+            (Failed, false, Found::Files, true, true, Action::Keep),
+            (Failed, false, Found::Nothing, true, true, Action::Keep),
+            (Failed, false, Found::Running, true, true, Action::StopStray),
+            (Deleted, false, Found::Files, true, true, Action::FinishDelete),
+            (Deleted, false, Found::Running, true, true, Action::FinishDelete),
+            (Deleted, false, Found::Nothing, true, true, Action::Keep),
+        ];
+        for (state, deleting, found, same_boot, ever_ready, want) in table {
+            let got = decide(state, deleting, found, same_boot, ever_ready);
+            assert_eq!(got, want, "{state:?} deleting={deleting} {found:?} boot={same_boot} ready={ever_ready}");
+        }
+    }
+
+    #[test]
+    fn states_it_leads_to_are_legal() {
+        for state in SandboxState::ALL {
+            for found in [Found::Running, Found::Files, Found::Nothing] {
+                for flags in 0..8 {
+                    let action = decide(state, flags & 1 != 0, found, flags & 2 != 0, flags & 4 != 0);
+                    let legal = match action {
+                        Action::Failed(code) => state.may_become(Failed) && !detail(code).is_empty(),
+                        Action::Stopped => state.may_become(Stopping) && Stopping.may_become(Stopped),
+                        Action::FinishStop => state == Stopping,
+                        Action::Undo => state == Creating,
+                        Action::Adopt => [Creating, Ready, Paused].contains(&state),
+                        Action::FinishDelete => state == Deleted || state.may_become(Deleted),
+                        Action::Keep | Action::StopStray => true,
+                    };
+                    assert!(legal, "{state:?} {found:?} {flags}: {action:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The store: current state, the event log and process output behind one trait.
+//!
+//! Every method that changes state appends its event in the same transaction and announces it only after the commit,
+//! so nobody is told of anything that a crash could take back. Nothing above this trait knows which database it is.
+
+mod output;
+pub mod sqlite;
+#[cfg(test)]
+mod suite;
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use sandbar_api::{
+    Event, Exit, OutputRange, Process, ProcessId, ProcessState, Role, Sandbox, SandboxId, SandboxState, StateReason,
+    Stream, Template, Token, TokenId,
+};
+use tokio::sync::watch;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the name `{0}` is taken")]
+    NameTaken(String),
+    #[error("there is no {0}")]
+    Missing(String),
+    #[error("a sandbox that is {from:?} cannot become {to:?}")]
+    Illegal { from: SandboxState, to: SandboxState },
+    #[error("the Idempotency-Key was used for another request")]
+    KeyReused,
+    #[error("offset {from} was dropped; the first one kept is {first_kept}")]
+    Dropped { from: u64, first_kept: u64 },
+    #[error("offset {from} is past the end, {end}")]
+    Beyond { from: u64, end: u64 },
+    #[error("the disk is full")]
+    DiskFull,
+    #[error("failed to read or write the database")]
+    Database(#[source] Source),
+    #[error("failed to bring the database up to date")]
+    Migrate(#[source] Source),
+    #[error("failed to read or write process output")]
+    Output(#[source] std::io::Error),
+    #[error("the database holds what this version cannot read: {0}")]
+    Unreadable(String),
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What a database said, whichever it is.
+pub type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// A sandbox with the template it was made from, as it was then.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SandboxRow {
+    pub sandbox: Sandbox,
+    pub template: Template,
+}
+
+/// A request made under an Idempotency-Key: who asked, the key, and a digest of the body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    pub owner: String,
+    pub key: String,
+    pub digest: [u8; 32],
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewSandbox {
+    pub row: SandboxRow,
+    /// Make the session row too (its own session), or join one that exists (`Missing` otherwise).
+    pub new_session: bool,
+    pub owner: String,
+    pub key: Option<IdempotencyKey>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Created {
+    New(SandboxRow),
+    /// The same key and digest were used before: this is what it made then, as it is now.
+    Replayed(SandboxRow),
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SandboxFilter {
+    pub labels: BTreeMap<String, String>,
+    /// Empty: all but deleted.
+    pub states: Vec<SandboxState>,
+    /// Only ids after this one (ids ascend with time).
+    pub after: Option<SandboxId>,
+    pub limit: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    pub offset: u64,
+    pub stream: Stream,
+    pub at: DateTime<Utc>,
+    pub data: Bytes,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pruned {
+    pub events: u64,
+    pub sandboxes: u64,
+}
+
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Event `sandbox.created` (and `session.created`). `NameTaken` among those not deleted.
+    async fn create_sandbox(&self, new: NewSandbox) -> Result<Created>;
+    async fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRow>>;
+    /// Not among the deleted: their names are free again.
+    async fn sandbox_named(&self, name: &str) -> Result<Option<SandboxRow>>;
+    async fn sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<SandboxRow>>;
+    /// Event `sandbox.<state>`. Checks the transition inside the transaction.
+    async fn transition(&self, id: &SandboxId, to: SandboxState, reason: Option<StateReason>) -> Result<SandboxRow>;
+    /// Not deleted, and past their time.
+    async fn expired(&self, now: DateTime<Utc>) -> Result<Vec<SandboxId>>;
+    /// The earliest expiry of any sandbox not deleted.
+    async fn next_expiry(&self) -> Result<Option<DateTime<Utc>>>;
+    /// How many sandboxes are in each state.
+    async fn count(&self) -> Result<BTreeMap<String, u64>>;
+
+    /// Event `process.started`.
+    async fn create_process(&self, process: &Process) -> Result<()>;
+    async fn process(&self, sandbox: &SandboxId, id: &ProcessId) -> Result<Option<Process>>;
+    /// Newest last.
+    async fn processes(&self, sandbox: &SandboxId) -> Result<Vec<Process>>;
+    /// All that are still called running, of all sandboxes.
+    async fn running_processes(&self) -> Result<Vec<Process>>;
+    /// Event `process.exited` or `process.lost`; changes nothing and tells nothing if it had ended already.
+    async fn end_process(
+        &self,
+        id: &ProcessId,
+        state: ProcessState,
+        exit: Option<Exit>,
+        at: DateTime<Utc>,
+    ) -> Result<()>;
+    /// Takes back a process that never came to be (its command could not be executed). Event `process.refused`.
+    async fn refuse_process(&self, id: &ProcessId, reason: &str) -> Result<()>;
+
+    /// Appends output that starts exactly at the end of what is kept; bytes below the end are skipped, a gap is an
+    /// error. Durable against the death of this process when it returns. `keep` bounds what stays: oldest segments go.
+    async fn append_output(&self, process: &ProcessId, chunk: &Chunk, keep: u64) -> Result<OutputRange>;
+    async fn output_range(&self, process: &ProcessId) -> Result<OutputRange>;
+    /// Up to `limit` bytes from `from`, never across a change of stream. Empty at the end.
+    async fn read_output(&self, process: &ProcessId, from: u64, limit: usize) -> Result<Option<Chunk>>;
+    /// With the sandbox's deletion: rows of processes stay until they are pruned, output goes now.
+    async fn drop_output(&self, sandbox: &SandboxId) -> Result<()>;
+
+    /// Events with `seq > after`, in order. `Dropped` when some of them were pruned.
+    async fn events(&self, after: u64, limit: u32, sandbox: Option<&SandboxId>) -> Result<Vec<Event>>;
+    /// The newest sequence number, as it grows.
+    fn head(&self) -> watch::Receiver<u64>;
+
+    /// Event `token.created`.
+    async fn create_token(&self, token: &Token, digest: [u8; 32]) -> Result<()>;
+    async fn tokens(&self) -> Result<Vec<Token>>;
+    /// By the digest of its secret, unless expired.
+    async fn token(&self, digest: [u8; 32], now: DateTime<Utc>) -> Result<Option<(TokenId, Role)>>;
+    /// Event `token.revoked`. `Missing` if there is none.
+    async fn revoke_token(&self, id: &TokenId) -> Result<()>;
+
+    /// Removes events, deleted sandboxes with their processes and sessions, and idempotency keys, older than `before`.
+    async fn prune(&self, before: DateTime<Utc>) -> Result<Pruned>;
+
+    /// Writes a row and takes it back: whether the store takes writes (readiness).
+    async fn check(&self) -> Result<()>;
+    async fn close(&self);
+}
+
+/// Named here for the session row's owner; tokens come as `token:<id>`.
+pub const OWNER_SOCKET: &str = "socket";

@@ -1,0 +1,188 @@
+//! What a crash leaves in the files, made by hand, and what opening makes of it.
+
+use std::{fs, io::Write as _, path::PathBuf};
+
+use sandbar_api::{OutputRange, ProcessId, Stream};
+use tempfile::TempDir;
+
+use super::{
+    OPEN_LOGS, Output,
+    index::RECORD,
+    lock,
+    segment::{data_path, index_path},
+};
+use crate::store::{
+    Chunk, Error, Result,
+    suite::{Outcome, chunk, stdout},
+};
+
+const KEEP: u64 = 1 << 20;
+/// `KEEP` in eighths.
+const SEGMENT: u64 = 128 * 1024;
+
+struct Fixture {
+    home: TempDir,
+    process: ProcessId,
+}
+
+impl Fixture {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { home: tempfile::tempdir()?, process: ProcessId::from_parts(1, [1; 10]) })
+    }
+
+    fn open(&self) -> Result<Output> {
+        Output::open(self.home.path())
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.home.path().join("output").join(self.process.as_str())
+    }
+
+    fn append(&self, output: &Output, chunk: &Chunk) -> Result<OutputRange> {
+        output.append(&self.process, chunk, KEEP)
+    }
+
+    fn text(&self, output: &Output) -> Result<Vec<(Stream, String)>> {
+        let (mut pieces, mut from) = (vec![], output.range(&self.process)?.start);
+        while let Some(chunk) = output.read(&self.process, from, 1 << 20)? {
+            from += chunk.data.len() as u64;
+            pieces.push((chunk.stream, String::from_utf8_lossy(&chunk.data).into_owned()));
+        }
+        Ok(pieces)
+    }
+}
+
+#[test]
+fn a_record_without_its_bytes_is_trimmed() -> Outcome {
+    let at = Fixture::new()?;
+    let output = at.open()?;
+    at.append(&output, &stdout(0, "out"))?;
+    at.append(&output, &chunk(3, Stream::Stderr, "err"))?;
+    drop(output);
+    let index = index_path(&at.directory(), 0);
+    let whole = fs::read(&index)?;
+    assert_eq!(whole.len(), 2 * RECORD);
+    // The bytes of stderr never came, nor those of a third record, of which only half is there.
+    fs::File::options().write(true).open(data_path(&at.directory(), 0))?.set_len(3)?;
+    let mut stray = fs::File::options().append(true).open(&index)?;
+    stray.write_all(&whole[RECORD..])?;
+    stray.write_all(&whole[..RECORD / 2])?;
+
+    let output = at.open()?;
+    assert_eq!(output.range(&at.process)?, OutputRange { start: 0, end: 3 });
+    // The guest sends again from there, and this time it is of the other stream.
+    at.append(&output, &stdout(3, "more"))?;
+    assert_eq!(at.text(&output)?, [(Stream::Stdout, "outmore".to_owned())]);
+    assert_eq!(fs::read(&index)?, whole[..RECORD]);
+    Ok(())
+}
+
+#[test]
+fn data_cut_short_is_sent_again() -> Outcome {
+    let at = Fixture::new()?;
+    let output = at.open()?;
+    at.append(&output, &stdout(0, "hello world"))?;
+    drop(output);
+    fs::File::options().write(true).open(data_path(&at.directory(), 0))?.set_len(5)?;
+    let output = at.open()?;
+    assert!(matches!(at.append(&output, &stdout(6, "world")), Err(Error::Output(_))), "a gap");
+    at.append(&output, &stdout(0, "hello world"))?;
+    assert_eq!(at.text(&output)?, [(Stream::Stdout, "hello world".to_owned())]);
+
+    drop(output);
+    fs::File::options().write(true).open(data_path(&at.directory(), 0))?.set_len(0)?;
+    let output = at.open()?;
+    assert_eq!(at.append(&output, &chunk(0, Stream::Stderr, "hi"))?.end, 2);
+    assert_eq!(at.text(&output)?, [(Stream::Stderr, "hi".to_owned())]);
+    Ok(())
+}
+
+#[test]
+fn a_segment_that_was_only_begun_is_begun_again() -> Outcome {
+    for (data, index) in [(false, true), (true, true)] {
+        let at = Fixture::new()?;
+        let output = at.open()?;
+        at.append(&output, &stdout(0, vec![b'a'; SEGMENT as usize]))?;
+        drop(output);
+        if index {
+            fs::write(index_path(&at.directory(), SEGMENT), "")?;
+        }
+        if data {
+            fs::write(data_path(&at.directory(), SEGMENT), "")?;
+        }
+        let output = at.open()?;
+        assert_eq!(output.range(&at.process)?, OutputRange { start: 0, end: SEGMENT });
+        assert_eq!(output.read(&at.process, SEGMENT, 10)?, None);
+        at.append(&output, &chunk(SEGMENT, Stream::Stderr, "b"))?;
+        let last = output.read(&at.process, SEGMENT, 10)?.ok_or("it was appended")?;
+        assert_eq!((last.stream, &last.data[..]), (Stream::Stderr, b"b".as_slice()));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_half_removed_segment_is_gone() -> Outcome {
+    let at = Fixture::new()?;
+    let output = at.open()?;
+    at.append(&output, &stdout(0, vec![b'a'; 3 * SEGMENT as usize]))?;
+    drop(output);
+    fs::remove_file(data_path(&at.directory(), 0))?;
+    let output = at.open()?;
+    assert_eq!(output.range(&at.process)?, OutputRange { start: SEGMENT, end: 3 * SEGMENT });
+    at.append(&output, &stdout(3 * SEGMENT, "b"))?;
+    assert!(!index_path(&at.directory(), 0).exists());
+    Ok(())
+}
+
+#[test]
+fn bytes_before_a_gap_are_called_dropped() -> Outcome {
+    let at = Fixture::new()?;
+    let output = at.open()?;
+    at.append(&output, &stdout(0, vec![b'a'; 3 * SEGMENT as usize]))?;
+    drop(output);
+    fs::File::options().write(true).open(data_path(&at.directory(), SEGMENT))?.set_len(100)?;
+    let output = at.open()?;
+    assert_eq!(output.range(&at.process)?, OutputRange { start: 2 * SEGMENT, end: 3 * SEGMENT });
+    let dropped = output.read(&at.process, 0, 10);
+    assert!(matches!(dropped, Err(Error::Dropped { from: 0, first_kept }) if first_kept == 2 * SEGMENT), "{dropped:?}");
+    Ok(())
+}
+
+#[test]
+fn bytes_outlive_their_index() -> Outcome {
+    let at = Fixture::new()?;
+    let output = at.open()?;
+    at.append(&output, &chunk(0, Stream::Stderr, "kept"))?;
+    drop(output);
+    for broken in [None, Some(vec![]), Some(vec![0; 2 * RECORD])] {
+        match broken {
+            None => fs::remove_file(index_path(&at.directory(), 0))?,
+            Some(bytes) => fs::write(index_path(&at.directory(), 0), bytes)?,
+        }
+        assert_eq!(at.text(&at.open()?)?, [(Stream::Stdout, "kept".to_owned())]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_chatty_process_does_not_bloat_the_index() -> Outcome {
+    let at = Fixture::new()?;
+    let output = at.open()?;
+    let time = chrono::Utc::now();
+    for offset in 0..5000 {
+        at.append(&output, &Chunk { at: time, ..stdout(offset, "x") })?;
+    }
+    assert_eq!(fs::metadata(index_path(&at.directory(), 0))?.len(), RECORD as u64);
+    Ok(())
+}
+
+#[test]
+fn few_files_stay_open() -> Outcome {
+    let at = Fixture::new()?;
+    let output = at.open()?;
+    for number in 0..3 * OPEN_LOGS as u64 {
+        output.append(&ProcessId::from_parts(number, [0; 10]), &stdout(0, "x"), KEEP)?;
+    }
+    assert_eq!(lock(&output.open).slots.len(), OPEN_LOGS);
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! The event log: appended in the transaction of what it tells, numbered without gaps.
+
+use sandbar_api::{Event, SandboxId};
+use serde_json::Value;
+use sqlx::{Row as _, SqlitePool, sqlite::SqliteRow};
+
+use super::{
+    columns::{from_json, json, signed, time, unsigned},
+    writer::Transaction,
+};
+use crate::store::{Error, Result};
+
+pub(super) struct NewEvent<'e> {
+    pub(super) kind: &'e str,
+    pub(super) sandbox: Option<&'e str>,
+    pub(super) process: Option<&'e str>,
+    pub(super) data: Value,
+}
+
+// One trip to the database's thread for both: a number is taken exactly when its event is there.
+const APPEND: &str = "
+    UPDATE event_counter SET seq = seq + 1 WHERE one = 1;
+    INSERT INTO events (seq, at, kind, sandbox, process, data)
+    SELECT seq, $1, $2, $3, $4, $5 FROM event_counter WHERE one = 1
+    RETURNING seq";
+
+impl Transaction {
+    pub(super) async fn append(&mut self, event: NewEvent<'_>) -> Result<()> {
+        let seq: i64 = sqlx::query_scalar(APPEND)
+            .bind(self.now.timestamp_micros())
+            .bind(event.kind)
+            .bind(event.sandbox)
+            .bind(event.process)
+            .bind(json(&event.data)?)
+            .fetch_one(&mut self.connection)
+            .await?;
+        self.seq = Some(unsigned(seq)?);
+        Ok(())
+    }
+}
+
+const PAGE: &str = "
+    SELECT seq, at, kind, sandbox, process, data FROM events WHERE seq > $1 ORDER BY seq LIMIT $2";
+const PAGE_OF_SANDBOX: &str = "
+    SELECT seq, at, kind, sandbox, process, data FROM events
+    WHERE sandbox = $3 AND seq > $1 ORDER BY seq LIMIT $2";
+const FIRST_KEPT: &str = "
+    SELECT coalesce((SELECT min(seq) FROM events), (SELECT seq + 1 FROM event_counter WHERE one = 1))";
+
+pub(super) async fn page(
+    readers: &SqlitePool,
+    after: u64,
+    limit: u32,
+    sandbox: Option<&SandboxId>,
+) -> Result<Vec<Event>> {
+    let sql = if sandbox.is_some() { PAGE_OF_SANDBOX } else { PAGE };
+    let query = sqlx::query(sql).bind(signed(after)).bind(limit).bind(sandbox.map(SandboxId::as_str));
+    let rows = query.fetch_all(readers).await?;
+    let events = rows.iter().map(decode).collect::<Result<Vec<_>>>()?;
+    let from = after.saturating_add(1);
+    if sandbox.is_none() && events.first().is_some_and(|event| event.seq == from) {
+        return Ok(events);
+    }
+    // Asked after the page was read: pruning only ever moves it forward, so what it permits the page cannot lack.
+    let first_kept = unsigned(sqlx::query_scalar(FIRST_KEPT).fetch_one(readers).await?)?;
+    if from < first_kept {
+        return Err(Error::Dropped { from, first_kept });
+    }
+    Ok(events)
+}
+
+fn decode(row: &SqliteRow) -> Result<Event> {
+    Ok(Event {
+        seq: unsigned(row.try_get("seq")?)?,
+        at: time(row.try_get("at")?)?,
+        kind: row.try_get("kind")?,
+        sandbox: row.try_get("sandbox")?,
+        process: row.try_get("process")?,
+        data: from_json(row.try_get("data")?)?,
+    })
+}

@@ -1,0 +1,94 @@
+//! Opening: the file and who may read it, its connections, its version, and what a crash left behind.
+
+use std::{
+    fs::{OpenOptions, Permissions},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use sqlx::{
+    ConnectOptions as _,
+    migrate::Migrator,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+};
+use tokio::sync::watch;
+
+use super::{SqliteStore, columns, fault, processes, writer::Writer};
+use crate::store::{Result, output::Output};
+
+static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+
+/// It holds environments and digests of tokens: nobody's but the owner's.
+const OWNER_ONLY: u32 = 0o600;
+const READERS: u32 = 3;
+/// A reader's thread and cache are given back when nobody asks anything.
+const READER_IDLE: Duration = Duration::from_secs(60);
+const BUSY: Duration = Duration::from_secs(5);
+/// Directories of output compared with the database at a time.
+const SWEEP: usize = 500;
+
+impl SqliteStore {
+    /// The caller holds the home's lock: two stores on one home would number events twice.
+    pub async fn open(home: &Path) -> Result<Self> {
+        let path = home.join("sandbar.db");
+        private(&path).map_err(fault::file)?;
+        let options = SqliteConnectOptions::new()
+            .filename(&path)
+            .busy_timeout(BUSY)
+            .foreign_keys(true)
+            .disable_statement_logging();
+        let writing = options
+            .clone()
+            .journal_mode(SqliteJournalMode::Wal)
+            // The log is synced at every commit: what was announced survives a power cut.
+            .synchronous(SqliteSynchronous::Full)
+            // After a burst the log shrinks back to this.
+            .pragma("journal_size_limit", "16777216")
+            .pragma("cache_size", "-2000")
+            .statement_cache_capacity(48);
+        let mut connection = writing.connect().await?;
+        let known = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0);
+        // `run` is the same for an executor of any kind, and for that its future is not `Send`.
+        let migrated = MIGRATIONS.run_direct(None, &mut connection, false).await;
+        migrated.map_err(|error| fault::migration(error, known))?;
+
+        let newest: i64 =
+            sqlx::query_scalar("SELECT seq FROM event_counter WHERE one = 1").fetch_one(&mut connection).await?;
+        let (announce, head) = watch::channel(columns::unsigned(newest)?);
+        let reading = options.read_only(true).pragma("cache_size", "-500").statement_cache_capacity(24);
+        let readers = SqlitePoolOptions::new()
+            .max_connections(READERS)
+            .idle_timeout(READER_IDLE)
+            .max_lifetime(None)
+            // There is no network in between that could have gone away.
+            .test_before_acquire(false)
+            .connect_lazy_with(reading);
+        let store = Self {
+            writer: Writer::start(connection, writing, announce),
+            readers,
+            head,
+            output: Arc::new(Output::open(home)?),
+        };
+        store.sweep().await?;
+        Ok(store)
+    }
+
+    /// Removes output whose process was pruned or whose sandbox was deleted just before the server died.
+    async fn sweep(&self) -> Result<()> {
+        let found = self.on_files(Output::processes).await?;
+        for some in found.chunks(SWEEP) {
+            let living = processes::living(&self.readers, some).await?;
+            let gone = some.iter().filter(|id| !living.contains(id)).cloned().collect();
+            self.remove_output(gone).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the file before SQLite does, whose own would be readable to others; its log and index get the same mode.
+fn private(path: &Path) -> std::io::Result<()> {
+    let file = OpenOptions::new().create(true).append(true).mode(OWNER_ONLY).open(path)?;
+    file.set_permissions(Permissions::from_mode(OWNER_ONLY))
+}

@@ -1,0 +1,83 @@
+//! Pruning: what is old enough goes, a little at a time so that no other write waits long.
+
+use chrono::{DateTime, Utc};
+use sandbar_api::ProcessId;
+use sqlx::SqlitePool;
+
+use super::{columns, writer::Transaction};
+use crate::store::Result;
+
+/// Events a transaction.
+const EVENTS: u32 = 5_000;
+/// Sandboxes a transaction; each takes its processes along.
+const SANDBOXES: u32 = 20;
+
+// The first event that is to stay, rather than all that are old: so what stays has no gap even if the clock once went back.
+const FIRST_STAYING: &str = "
+    SELECT coalesce(
+        (SELECT min(seq) FROM events WHERE at >= $1),
+        (SELECT seq + 1 FROM event_counter WHERE one = 1))";
+
+pub(super) async fn first_staying(readers: &SqlitePool, before: DateTime<Utc>) -> Result<i64> {
+    Ok(sqlx::query_scalar(FIRST_STAYING).bind(before.timestamp_micros()).fetch_one(readers).await?)
+}
+
+/// How many went; zero when there are none left below `first_staying`.
+pub(super) async fn events(transaction: &mut Transaction, first_staying: i64) -> Result<u64> {
+    let gone = sqlx::query("DELETE FROM events WHERE seq < $1 AND seq < (SELECT min(seq) FROM events) + $2")
+        .bind(first_staying)
+        .bind(EVENTS)
+        .execute(&mut transaction.connection)
+        .await?;
+    Ok(gone.rows_affected())
+}
+
+pub(super) async fn keys(transaction: &mut Transaction, before: DateTime<Utc>) -> Result<()> {
+    sqlx::query("DELETE FROM idempotency_keys WHERE created_at < $1")
+        .bind(before.timestamp_micros())
+        .execute(&mut transaction.connection)
+        .await?;
+    Ok(())
+}
+
+pub(super) struct Gone {
+    pub(super) sandboxes: u64,
+    pub(super) processes: Vec<ProcessId>,
+}
+
+/// Labels, processes and keys go with their sandbox by the schema; a session goes with its last sandbox.
+pub(super) async fn sandboxes(transaction: &mut Transaction, before: DateTime<Utc>) -> Result<Gone> {
+    let connection = &mut transaction.connection;
+    let old: Vec<(String, String)> = sqlx::query_as(
+        "SELECT id, session FROM sandboxes WHERE state = 'deleted' AND changed_at < $1 ORDER BY id LIMIT $2",
+    )
+    .bind(before.timestamp_micros())
+    .bind(SANDBOXES)
+    .fetch_all(&mut *connection)
+    .await?;
+    let (ids, sessions): (Vec<String>, Vec<String>) = old.into_iter().unzip();
+    if ids.is_empty() {
+        return Ok(Gone { sandboxes: 0, processes: vec![] });
+    }
+    let (ids, sessions) = (columns::json(&ids)?, columns::json(&sessions)?);
+    let processes: Vec<String> =
+        sqlx::query_scalar("SELECT id FROM processes WHERE sandbox IN (SELECT value FROM json_each($1))")
+            .bind(&ids)
+            .fetch_all(&mut *connection)
+            .await?;
+    let gone = sqlx::query("DELETE FROM sandboxes WHERE id IN (SELECT value FROM json_each($1))")
+        .bind(&ids)
+        .execute(&mut *connection)
+        .await?;
+    sqlx::query(
+        "DELETE FROM sessions WHERE id IN (SELECT value FROM json_each($1))
+         AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.session = sessions.id)",
+    )
+    .bind(&sessions)
+    .execute(&mut *connection)
+    .await?;
+    Ok(Gone {
+        sandboxes: gone.rows_affected(),
+        processes: processes.iter().map(|id| columns::parse(id)).collect::<Result<_>>()?,
+    })
+}

@@ -1,0 +1,170 @@
+//! The trait, method by method: which connection does it, and in which room it is written.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use sandbar_api::{
+    Event, Exit, OutputRange, Process, ProcessId, ProcessState, Role, SandboxId, SandboxState, StateReason, Token,
+    TokenId,
+};
+use tokio::sync::watch;
+
+use super::{SqliteStore, events, found, processes, prune, sandboxes, tokens};
+use crate::store::{Chunk, Created, NewSandbox, Pruned, Result, SandboxFilter, SandboxRow, Store};
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn create_sandbox(&self, new: NewSandbox) -> Result<Created> {
+        self.writer.write(move |transaction| Box::pin(sandboxes::create(transaction, new))).await
+    }
+
+    async fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRow>> {
+        found::by_id(&self.readers, id).await
+    }
+
+    async fn sandbox_named(&self, name: &str) -> Result<Option<SandboxRow>> {
+        found::by_name(&self.readers, name).await
+    }
+
+    async fn sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<SandboxRow>> {
+        found::page(&self.readers, filter).await
+    }
+
+    async fn transition(&self, id: &SandboxId, to: SandboxState, reason: Option<StateReason>) -> Result<SandboxRow> {
+        let id = id.clone();
+        self.writer.write(move |transaction| Box::pin(sandboxes::transition(transaction, id, to, reason))).await
+    }
+
+    async fn expired(&self, now: DateTime<Utc>) -> Result<Vec<SandboxId>> {
+        found::expired(&self.readers, now).await
+    }
+
+    async fn next_expiry(&self) -> Result<Option<DateTime<Utc>>> {
+        found::next_expiry(&self.readers).await
+    }
+
+    async fn count(&self) -> Result<BTreeMap<String, u64>> {
+        found::count(&self.readers).await
+    }
+
+    async fn create_process(&self, process: &Process) -> Result<()> {
+        let process = process.clone();
+        self.writer.write(move |transaction| Box::pin(processes::create(transaction, process))).await
+    }
+
+    async fn process(&self, sandbox: &SandboxId, id: &ProcessId) -> Result<Option<Process>> {
+        let Some(mut process) = processes::by_id(&self.readers, sandbox, id).await? else { return Ok(None) };
+        process.output = self.output.range(id)?;
+        Ok(Some(process))
+    }
+
+    async fn processes(&self, sandbox: &SandboxId) -> Result<Vec<Process>> {
+        self.with_output(processes::of_sandbox(&self.readers, sandbox).await?).await
+    }
+
+    async fn running_processes(&self) -> Result<Vec<Process>> {
+        self.with_output(processes::running(&self.readers).await?).await
+    }
+
+    async fn end_process(
+        &self,
+        id: &ProcessId,
+        state: ProcessState,
+        exit: Option<Exit>,
+        at: DateTime<Utc>,
+    ) -> Result<()> {
+        let id = id.clone();
+        self.writer.write(move |transaction| Box::pin(processes::end(transaction, id, state, exit, at))).await
+    }
+
+    async fn refuse_process(&self, id: &ProcessId, reason: &str) -> Result<()> {
+        let (gone, reason) = (id.clone(), reason.to_owned());
+        self.writer.write(move |transaction| Box::pin(processes::refuse(transaction, gone, reason))).await?;
+        self.output.remove(id)
+    }
+
+    // Output is written and read on the calling thread: a few microseconds each, to and from the page cache; handing it
+    // to another thread and back would cost more than the call.
+    async fn append_output(&self, process: &ProcessId, chunk: &Chunk, keep: u64) -> Result<OutputRange> {
+        self.output.append(process, chunk, keep)
+    }
+
+    async fn output_range(&self, process: &ProcessId) -> Result<OutputRange> {
+        self.output.range(process)
+    }
+
+    async fn read_output(&self, process: &ProcessId, from: u64, limit: usize) -> Result<Option<Chunk>> {
+        self.output.read(process, from, limit)
+    }
+
+    async fn drop_output(&self, sandbox: &SandboxId) -> Result<()> {
+        self.remove_output(processes::ids_of_sandbox(&self.readers, sandbox).await?).await
+    }
+
+    async fn events(&self, after: u64, limit: u32, sandbox: Option<&SandboxId>) -> Result<Vec<Event>> {
+        events::page(&self.readers, after, limit, sandbox).await
+    }
+
+    fn head(&self) -> watch::Receiver<u64> {
+        self.head.clone()
+    }
+
+    async fn create_token(&self, token: &Token, digest: [u8; 32]) -> Result<()> {
+        let token = token.clone();
+        self.writer.write(move |transaction| Box::pin(tokens::create(transaction, token, digest))).await
+    }
+
+    async fn tokens(&self) -> Result<Vec<Token>> {
+        tokens::all(&self.readers).await
+    }
+
+    async fn token(&self, digest: [u8; 32], now: DateTime<Utc>) -> Result<Option<(TokenId, Role)>> {
+        tokens::by_digest(&self.readers, digest, now).await
+    }
+
+    async fn revoke_token(&self, id: &TokenId) -> Result<()> {
+        let id = id.clone();
+        self.writer.write(move |transaction| Box::pin(tokens::revoke(transaction, id))).await
+    }
+
+    async fn prune(&self, before: DateTime<Utc>) -> Result<Pruned> {
+        let mut pruned = Pruned { events: 0, sandboxes: 0 };
+        let staying = prune::first_staying(&self.readers, before).await?;
+        loop {
+            let gone = self.writer.write(move |transaction| Box::pin(prune::events(transaction, staying))).await?;
+            if gone == 0 {
+                break;
+            }
+            pruned.events += gone;
+        }
+        self.writer.write(move |transaction| Box::pin(prune::keys(transaction, before))).await?;
+        loop {
+            let gone = self.writer.write(move |transaction| Box::pin(prune::sandboxes(transaction, before))).await?;
+            if gone.sandboxes == 0 {
+                return Ok(pruned);
+            }
+            pruned.sandboxes += gone.sandboxes;
+            self.remove_output(gone.processes).await?;
+        }
+    }
+
+    async fn check(&self) -> Result<()> {
+        self.writer
+            .write(|transaction| {
+                Box::pin(async {
+                    // There and back in one transaction: only a commit reaches the disk, and only of pages that changed.
+                    sqlx::query("UPDATE event_counter SET seq = seq + 1; UPDATE event_counter SET seq = seq - 1")
+                        .execute(&mut transaction.connection)
+                        .await?;
+                    Ok(())
+                })
+            })
+            .await
+    }
+
+    async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}

@@ -1,0 +1,176 @@
+//! What every store must do, whichever database it is: each function is one promise, and `promises!` runs them all.
+
+pub(super) mod cancel;
+pub(super) mod events;
+pub(super) mod names;
+pub(super) mod output;
+pub(super) mod processes;
+pub(super) mod prune;
+pub(super) mod sandboxes;
+pub(super) mod tokens;
+
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use bytes::Bytes;
+use chrono::{DateTime, SubsecRound as _, Utc};
+use sandbar_api::{
+    Event, OutputRange, Process, ProcessId, ProcessState, Sandbox, SandboxId, SandboxState, SessionId, Stream,
+    Template, WorkspaceSource,
+};
+
+use super::{Chunk, Created, NewSandbox, OWNER_SOCKET, Result, SandboxRow, Store};
+
+pub(super) type Outcome = std::result::Result<(), Box<dyn Error + Send + Sync>>;
+
+/// Where a store lives: opening it again is what a restart of the server does.
+pub(super) trait Home: Send + Sync + 'static {
+    type Store: Store;
+    fn open(&self) -> impl Future<Output = Result<Self::Store>> + Send;
+}
+
+/// Makes a test of every promise; `$home` gives a new `Home`.
+macro_rules! promises {
+    ($home:expr) => {
+        promises!($home;
+            cancel::a_dropped_write_is_done_and_told_or_neither
+            events::numbers_have_no_gaps_under_fifty_writers_of_whom_some_fail
+            events::nothing_is_announced_that_cannot_be_read
+            events::a_restart_goes_on_counting
+            events::they_page_and_filter_by_sandbox
+            names::they_are_unique_until_their_sandbox_is_deleted
+            names::one_key_makes_one_sandbox
+            names::one_key_makes_one_sandbox_at_the_same_time_too
+            output::it_comes_back_as_it_was_written
+            output::what_is_sent_again_is_kept_once
+            output::a_gap_is_refused
+            output::chunks_do_not_mix_streams
+            output::the_oldest_goes_when_there_is_too_much
+            output::reading_and_appending_at_once
+            output::hundreds_of_logs_at_once
+            output::it_goes_with_its_sandbox
+            processes::they_start_and_end_once
+            processes::none_start_where_no_sandbox_is
+            processes::a_refused_one_is_gone_and_told
+            prune::old_events_go_and_are_called_dropped
+            prune::deleted_sandboxes_go_with_all_that_is_theirs
+            sandboxes::they_come_back_as_they_were_made
+            sandboxes::only_legal_transitions_change_anything
+            sandboxes::they_page_and_filter_by_label_and_state
+            sandboxes::the_expired_are_found
+            sandboxes::a_session_may_be_joined_if_it_is_there
+            tokens::they_work_until_expired_or_revoked
+        );
+    };
+    ($home:expr; $($room:ident::$promise:ident)*) => {$(
+        #[tokio::test]
+        async fn $promise() -> $crate::store::suite::Outcome {
+            $crate::store::suite::$room::$promise($home).await
+        }
+    )*};
+}
+pub(super) use promises;
+
+/// Ids that ascend in the order they are asked for.
+fn next() -> (u64, [u8; 10]) {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    (NEXT.fetch_add(1, Ordering::Relaxed), [7; 10])
+}
+
+pub(super) fn now() -> DateTime<Utc> {
+    Utc::now().trunc_subsecs(6)
+}
+
+pub(super) fn new_sandbox(name: &str) -> NewSandbox {
+    let ((millis, random), at) = (next(), now());
+    let sandbox = Sandbox {
+        id: SandboxId::from_parts(millis, random),
+        name: name.into(),
+        session: SessionId::from_parts(millis, random),
+        state: SandboxState::Creating,
+        reason: None,
+        template: "default".into(),
+        provider: "local".into(),
+        labels: BTreeMap::new(),
+        env: BTreeMap::from([("SECRET".into(), "of the environment".into())]),
+        workspace: WorkspaceSource::Empty,
+        created_at: at,
+        changed_at: at,
+        expires_at: None,
+    };
+    let row = SandboxRow { sandbox, template: Template::default() };
+    NewSandbox { row, new_session: true, owner: OWNER_SOCKET.into(), key: None }
+}
+
+pub(super) async fn sandbox(store: &impl Store, name: &str) -> Result<SandboxId> {
+    let (Created::New(row) | Created::Replayed(row)) = store.create_sandbox(new_sandbox(name)).await?;
+    Ok(row.sandbox.id)
+}
+
+pub(super) fn new_process(sandbox: &SandboxId) -> Process {
+    let (millis, random) = next();
+    Process {
+        id: ProcessId::from_parts(millis, random),
+        sandbox: sandbox.clone(),
+        argv: vec!["sh".into(), "-c".into(), "echo hello".into()],
+        cwd: "/workspace".into(),
+        terminal: false,
+        state: ProcessState::Running,
+        exit: None,
+        started_at: now(),
+        exited_at: None,
+        output: OutputRange { start: 0, end: 0 },
+    }
+}
+
+pub(super) async fn process(store: &impl Store, sandbox: &SandboxId) -> Result<ProcessId> {
+    let process = new_process(sandbox);
+    store.create_process(&process).await?;
+    Ok(process.id)
+}
+
+pub(super) fn chunk(offset: u64, stream: Stream, data: impl Into<Bytes>) -> Chunk {
+    Chunk { offset, stream, at: now(), data: data.into() }
+}
+
+pub(super) fn stdout(offset: u64, data: impl Into<Bytes>) -> Chunk {
+    chunk(offset, Stream::Stdout, data)
+}
+
+pub(super) async fn all_events(store: &impl Store) -> Result<Vec<Event>> {
+    store.events(0, u32::MAX, None).await
+}
+
+pub(super) async fn kinds(store: &impl Store) -> Result<Vec<String>> {
+    Ok(all_events(store).await?.into_iter().map(|event| event.kind).collect())
+}
+
+/// Everything from `from` to the current end, in chunks of at most `limit`.
+pub(super) async fn read_all(store: &impl Store, process: &ProcessId, from: u64, limit: usize) -> Result<Vec<Chunk>> {
+    let (mut chunks, mut at) = (vec![], from);
+    while let Some(chunk) = store.read_output(process, at, limit).await? {
+        at += chunk.data.len() as u64;
+        chunks.push(chunk);
+    }
+    Ok(chunks)
+}
+
+pub(super) fn joined(chunks: &[Chunk]) -> Vec<u8> {
+    chunks.iter().flat_map(|chunk| chunk.data.iter().copied()).collect()
+}
+
+/// Repeatable randomness (splitmix64): a failure can be run again.
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    pub(super) fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % sides
+    }
+}

@@ -1,0 +1,76 @@
+//! The engine over scripted guests: lives of sandboxes, lives of processes, and what a restart finds.
+
+mod life;
+mod processes;
+mod restart;
+mod script;
+
+use std::{sync::Arc, time::Duration};
+
+use sandbar_api::{CreateSandbox, ExecRequest, Role, Sandbox, StartProcess};
+
+use crate::{Caller, Config, Engine};
+use script::Scripted;
+
+type Tested = Result<(), Box<dyn std::error::Error>>;
+
+struct Bed {
+    engine: Engine,
+    provider: Arc<Scripted>,
+    home: tempfile::TempDir,
+}
+
+impl Bed {
+    async fn new() -> Result<Self, Box<dyn std::error::Error>> {
+        let home = tempfile::tempdir()?;
+        let provider = Scripted::new(home.path().to_owned());
+        let engine = Self::open(&home, &provider).await?;
+        Ok(Self { engine, provider, home })
+    }
+
+    async fn open(home: &tempfile::TempDir, provider: &Arc<Scripted>) -> Result<Engine, crate::OpenError> {
+        Engine::open(Config { home: home.path().to_owned(), providers: vec![provider.clone()] }).await
+    }
+
+    /// The server ends and another one starts.
+    async fn restart(&mut self) -> Tested {
+        self.engine.shutdown().await;
+        self.engine = Self::open(&self.home, &self.provider).await?;
+        Ok(())
+    }
+
+    async fn create(&self, name: &str) -> Result<Sandbox, sandbar_api::Problem> {
+        let request = CreateSandbox { name: Some(name.into()), ..CreateSandbox::default() };
+        Ok(self.engine.create(&owner(), request, None).await?.sandbox)
+    }
+}
+
+fn owner() -> Caller {
+    Caller { owner: "socket".into(), role: Role::Admin }
+}
+
+fn command(argv: &[&str]) -> StartProcess {
+    StartProcess { argv: argv.iter().map(|word| (*word).to_owned()).collect(), ..StartProcess::default() }
+}
+
+fn exec(argv: &[&str], stdin: Option<&str>, max_output: u64) -> ExecRequest {
+    ExecRequest {
+        argv: command(argv).argv,
+        env: [].into(),
+        cwd: None,
+        timeout: None,
+        stdin: stdin.map(str::to_owned),
+        max_output,
+    }
+}
+
+/// Waits for what must happen soon; what never happens fails the test.
+async fn soon<T, F: Future<Output = Option<T>>>(mut look: impl FnMut() -> F) -> Result<T, String> {
+    for _ in 0..500 {
+        if let Some(seen) = look().await {
+            return Ok(seen);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Err("it did not happen within 5 s".into())
+}

@@ -1,0 +1,94 @@
+//! What a server finds when it starts again.
+
+use sandbar_api::{ProcessId, ProcessState, SandboxId, SandboxState};
+use sandbar_provider::{Provider as _, Spec};
+
+use super::{Bed, Tested, command, exec, script, soon};
+use crate::OutputItem;
+
+#[tokio::test]
+async fn living_processes_go_on_and_no_byte_is_lost_or_repeated() -> Tested {
+    let mut bed = Bed::new().await?;
+    let sandbox = bed.create("a").await?;
+    let process = bed.engine.start_process("a", command(&["sleep"])).await?;
+    let id = process.id.as_str();
+    let guest = bed.provider.get(&sandbox.id).ok_or("no sandbox")?.guest.clone();
+    guest.write(id, b"before ");
+    let stored = || async { bed.engine.process("a", id).await.ok().filter(|process| process.output.end == 7) };
+    soon(stored).await?;
+    bed.engine.shutdown().await;
+    guest.write(id, b"between ");
+    bed.restart().await?;
+    guest.write(id, b"after");
+    guest.change(id, |play| play.exit = script::exit(0, 0, sandbar_guest::protocol::ExitReason::ByItself));
+    let mut reader = bed.engine.output("a", id, Some(0)).await?;
+    let mut text = vec![];
+    while let Some(item) = reader.next(true).await? {
+        if let OutputItem::Chunk(chunk) = item {
+            text.extend(chunk.data);
+        }
+    }
+    assert_eq!(String::from_utf8(text)?, "before between after");
+    assert_eq!(bed.engine.exec("a", exec(&["echo", "x"], None, 10)).await?.stdout, "x");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_lost_are_said_to_be_lost_and_orphans_are_removed() -> Tested {
+    let mut bed = Bed::new().await?;
+    let (dead, alive) = (bed.create("dead").await?, bed.create("alive").await?);
+    let lost = bed.engine.start_process("dead", command(&["sleep"])).await?;
+    let forgotten = bed.engine.start_process("alive", command(&["sleep"])).await?;
+    bed.engine.shutdown().await;
+    bed.provider.die(&dead.id);
+    let guest = bed.provider.get(&alive.id).ok_or("no sandbox")?.guest.clone();
+    // One that the guest no longer knows, and one that only the guest knows.
+    script::forget(&guest, forgotten.id.as_str());
+    let stranger = ProcessId::from_parts(1, [1; 10]);
+    guest.write(stranger.as_str(), b"nobody was told of me");
+    let orphan = SandboxId::from_parts(1, [1; 10]);
+    let spec = Spec {
+        id: orphan.clone(),
+        hostname: "orphan".into(),
+        root: sandbar_api::Root::Host,
+        workspace: sandbar_api::WorkspaceSource::Empty,
+        env: [].into(),
+    };
+    bed.provider.create(&spec).await?;
+    bed.restart().await?;
+    let found = bed.engine.get("dead").await?;
+    assert_eq!(found.state, SandboxState::Failed);
+    assert_eq!(found.reason.map(|reason| reason.code).as_deref(), Some("guest_died"));
+    assert_eq!(bed.engine.process("dead", lost.id.as_str()).await?.state, ProcessState::Lost);
+    assert_eq!(bed.engine.get("alive").await?.state, SandboxState::Ready);
+    assert_eq!(bed.engine.process("alive", forgotten.id.as_str()).await?.state, ProcessState::Lost);
+    assert!(bed.provider.get(&orphan).is_none());
+    let gone = || async { guest.play(stranger.as_str()).is_none().then_some(()) };
+    soon(gone).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn after_a_restart_of_the_host_sandboxes_are_stopped_with_their_files() -> Tested {
+    let mut bed = Bed::new().await?;
+    let sandbox = bed.create("a").await?;
+    bed.engine.start_process("a", command(&["sleep"])).await?;
+    bed.engine.shutdown().await;
+    bed.provider.die(&sandbox.id);
+    std::fs::write(bed.home.path().join("boot_id"), "another")?;
+    bed.restart().await?;
+    let found = bed.engine.get("a").await?;
+    assert_eq!(found.state, SandboxState::Stopped);
+    assert_eq!(found.reason.map(|reason| reason.code).as_deref(), Some("host_restarted"));
+    assert_eq!(bed.engine.start("a").await?.state, SandboxState::Ready);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_home_has_one_engine_at_a_time() -> Tested {
+    let bed = Bed::new().await?;
+    let second = Bed::open(&bed.home, &bed.provider).await.err().ok_or("a second engine was opened")?;
+    assert!(matches!(second, crate::OpenError::HomeInUse { .. }), "{second}");
+    assert!(!second.fix().is_empty());
+    Ok(())
+}

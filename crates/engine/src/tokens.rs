@@ -1,0 +1,82 @@
+//! Tokens: made here, shown once, stored as a digest, recognised by it.
+
+use chrono::Utc;
+use sandbar_api::{Code, CreateToken, NewToken, Problem, Token};
+use sha2::{Digest as _, Sha256};
+
+use crate::{Caller, Engine, ids, store};
+
+/// So that a leaked secret is recognised by scanners and people.
+const PREFIX: &str = "sbt_";
+const LONGEST_NAME: usize = 64;
+
+impl Engine {
+    pub async fn create_token(&self, request: CreateToken) -> Result<NewToken, Problem> {
+        if request.name.is_empty() || request.name.len() > LONGEST_NAME || request.name.chars().any(char::is_control) {
+            return Err(Problem::new(
+                Code::BadName,
+                format!("`{}` cannot be the name of a token.", request.name.escape_debug()),
+                format!("Use 1 to {LONGEST_NAME} bytes without control characters."),
+            ));
+        }
+        let now = Utc::now();
+        let expires_at = request.ttl.map(|ttl| crate::create::expiry(now, ttl)).transpose()?;
+        let token = Token { id: ids::token(now)?, name: request.name, role: request.role, created_at: now, expires_at };
+        let secret = secret(ids::random()?);
+        self.inner.store.create_token(&token, digest(&secret)).await?;
+        Ok(NewToken { token, secret })
+    }
+
+    pub async fn tokens(&self) -> Result<Vec<Token>, Problem> {
+        Ok(self.inner.store.tokens().await?)
+    }
+
+    pub async fn revoke_token(&self, id: &str) -> Result<(), Problem> {
+        let unknown = || {
+            Problem::new(
+                Code::UnknownToken,
+                format!("There is no token `{}`.", id.escape_debug()),
+                "`sandbar token ls` shows those there are.",
+            )
+        };
+        let id = id.parse().map_err(|_| unknown())?;
+        self.inner.store.revoke_token(&id).await.map_err(|error| match error {
+            store::Error::Missing(_) => unknown(),
+            error => error.into(),
+        })
+    }
+
+    /// Looked up by digest: how long that takes says nothing about the secret.
+    pub async fn authenticate(&self, secret: &str) -> Result<Option<Caller>, Problem> {
+        if !secret.starts_with(PREFIX) {
+            return Ok(None);
+        }
+        let found = self.inner.store.token(digest(secret), Utc::now()).await?;
+        Ok(found.map(|(id, role)| Caller { owner: format!("token:{id}"), role }))
+    }
+}
+
+/// Base64 for URLs, without padding: no shell, header or cookie gives it a meaning.
+fn secret(random: [u8; 32]) -> String {
+    let text = sandbar_api::bytes::encode(&random).replace('+', "-").replace('/', "_");
+    format!("{PREFIX}{}", text.trim_end_matches('='))
+}
+
+fn digest(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret.as_bytes()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_have_43_characters_safe_in_urls() {
+        for byte in [0, 0xff, 0xfb] {
+            let secret = secret([byte; 32]);
+            let body = secret.strip_prefix(PREFIX).unwrap_or_default();
+            assert_eq!(body.len(), 43);
+            assert!(body.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'), "{body}");
+        }
+    }
+}

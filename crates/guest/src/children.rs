@@ -1,0 +1,183 @@
+//! The guest's own children, minders and file workers: one task forks and reaps them all, so that no status is lost,
+//! no pid is used after it was reaped, and every orphan that ends up at PID 1 is buried.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::OwnedFd,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use rustix::{
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus},
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::{mpsc, oneshot},
+    time::sleep,
+};
+
+use crate::{
+    Confine,
+    files::{self, Errand},
+    minder, sys, tree,
+};
+
+/// What a forked child does.
+pub(crate) enum Task {
+    Mind(Box<minder::Plan>),
+    Work(Box<Errand>),
+}
+
+/// A living or dead child, by a handle that can never mean another process.
+pub(crate) struct Child {
+    handle: OwnedFd,
+    ended: oneshot::Receiver<WaitStatus>,
+}
+
+impl Child {
+    /// Resolves once the child was reaped.
+    pub(crate) async fn ended(&mut self) {
+        // An error means that it was told before, or that the parent task is gone and with it the guest.
+        let _ = (&mut self.ended).await;
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        // Only fails when it has already ended.
+        let _ = rustix::process::pidfd_send_signal(&self.handle, signal);
+    }
+}
+
+type Request = (Task, oneshot::Sender<io::Result<Child>>);
+
+/// Asks the parent task for children.
+#[derive(Clone)]
+pub(crate) struct Forker {
+    requests: mpsc::Sender<Request>,
+}
+
+impl Forker {
+    pub(crate) async fn fork(&self, task: Task) -> io::Result<Child> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || io::Error::other("the task that forks has ended");
+        self.requests.send((task, reply)).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+const WAITING_REQUESTS: usize = 16;
+/// Between two rounds of killing what a dead minder left behind.
+const SWEEP_PAUSE: Duration = Duration::from_millis(5);
+/// A scan can miss a process that was forked while it ran.
+const EMPTY_SCANS: u32 = 2;
+
+/// Owns the children; its `run` is the guest's main task.
+pub(crate) struct Parent {
+    requests: mpsc::Receiver<Request>,
+    confine: Box<Confine>,
+    signals: AsyncFd<OwnedFd>,
+    children: HashMap<i32, Known>,
+    /// How many more empty scans end the sweep; zero when there is none.
+    sweep: u32,
+}
+
+struct Known {
+    minder: bool,
+    ended: oneshot::Sender<WaitStatus>,
+}
+
+impl Parent {
+    /// SIGCHLD must be blocked.
+    pub(crate) fn new(confine: Box<Confine>) -> io::Result<(Self, Forker)> {
+        let (requests, receiver) = mpsc::channel(WAITING_REQUESTS);
+        let signals = sys::watch(sys::child_signals()?, Interest::READABLE)?;
+        let parent = Self { requests: receiver, confine, signals, children: HashMap::new(), sweep: 0 };
+        Ok((parent, Forker { requests }))
+    }
+
+    /// Returns only when it cannot go on.
+    pub(crate) async fn run(mut self) -> io::Error {
+        loop {
+            let outcome = tokio::select! {
+                request = self.requests.recv() => match request {
+                    Some((task, reply)) => {
+                        // Without a listener the child is dropped, and it notices by its closed link.
+                        let _ = reply.send(self.fork(task));
+                        Ok(())
+                    }
+                    None => Err(io::Error::other("nobody can ask for processes any more")),
+                },
+                ready = self.signals.readable() => ready.map(|mut ready| {
+                    // The descriptor only wakes us: SIGCHLD is merged, so children are counted by waiting for them.
+                    let mut info = [0; 128];
+                    while matches!(rustix::io::read(ready.get_inner(), &mut info), Ok(_) | Err(Errno::INTR)) {}
+                    ready.clear_ready();
+                }).and_then(|()| self.reap()),
+                () = sleep(SWEEP_PAUSE), if self.sweep > 0 => {
+                    self.sweep();
+                    Ok(())
+                }
+            };
+            if let Err(error) = outcome {
+                return error;
+            }
+        }
+    }
+
+    fn fork(&mut self, task: Task) -> io::Result<Child> {
+        let minder = matches!(task, Task::Mind(_));
+        match sys::fork()? {
+            sys::Forked::Child => {
+                let confine = &*self.confine;
+                // Unwinding further would run the guest's own tasks a second time.
+                let code = catch_unwind(AssertUnwindSafe(|| match task {
+                    Task::Mind(plan) => minder::run(*plan, confine),
+                    Task::Work(errand) => files::run(*errand, confine),
+                }));
+                sys::exit(code.unwrap_or(101))
+            }
+            sys::Forked::Parent(pid) => {
+                let (ended, receiver) = oneshot::channel();
+                self.children.insert(pid.as_raw_pid(), Known { minder, ended });
+                let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
+                    // Not reaped yet, so the pid still means this child.
+                    let _ = rustix::process::kill_process(pid, Signal::KILL);
+                })?;
+                Ok(Child { handle, ended: receiver })
+            }
+        }
+    }
+
+    fn reap(&mut self) -> io::Result<()> {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => self.bury(pid, status),
+                Ok(None) | Err(Errno::CHILD) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn bury(&mut self, pid: Pid, status: WaitStatus) {
+        let Some(known) = self.children.remove(&pid.as_raw_pid()) else { return };
+        // Nobody waits for a child whose process was forgotten or whose call was cancelled.
+        let _ = known.ended.send(status);
+        if known.minder && status.exit_status() != Some(0) {
+            // A workload of our own user can kill its minder; what that minder kept together is now ours to end.
+            self.sweep = EMPTY_SCANS;
+            self.sweep();
+        }
+    }
+
+    fn sweep(&mut self) {
+        let children = &self.children;
+        match tree::kill_descendants(|pid| children.contains_key(&pid)) {
+            Ok(0) => self.sweep -= 1,
+            // Not seeing /proc now (too many open files, say) is no reason to let them live: the next round looks again.
+            Ok(_) | Err(_) => self.sweep = EMPTY_SCANS,
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! One process as callers see it: its output, its exit, and the way to its supervisor and its input.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::{
+    error::{Code, Fault},
+    protocol::{CHUNK, Exit, ExitReason, ProcessStatus, State as WireState},
+    ring::{Outside, Piece, Ring},
+};
+
+/// What a caller can ask of the supervisor.
+pub(crate) enum Order {
+    Signal(i32),
+    Kill,
+    Resize(rustix::termios::Winsize),
+}
+
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Fault>>;
+
+/// A piece of input and where it belongs.
+pub(crate) struct Feed {
+    pub(crate) offset: Option<u64>,
+    pub(crate) data: Bytes,
+    pub(crate) eof: bool,
+}
+
+pub(crate) struct Process {
+    pub(crate) id: String,
+    state: Mutex<State>,
+    /// Counts changes of `state`, for whoever waits for one.
+    changes: watch::Sender<()>,
+    start: watch::Sender<Option<Result<(), Fault>>>,
+    orders: mpsc::Sender<(Order, Reply<()>)>,
+    input: Option<mpsc::Sender<(Feed, Reply<u64>)>>,
+}
+
+/// The other ends of a process's channels, for its supervisor.
+pub(crate) struct Channels {
+    pub(crate) orders: mpsc::Receiver<(Order, Reply<()>)>,
+    pub(crate) input: Option<mpsc::Receiver<(Feed, Reply<u64>)>>,
+}
+
+pub(crate) struct State {
+    pub(crate) ring: Ring,
+    /// Nobody can add to the output any more.
+    pub(crate) output_ended: bool,
+    /// The exit, and where the output was when everything the leader wrote had been read.
+    pub(crate) exit: Option<(Exit, u64)>,
+    pub(crate) input_offset: u64,
+    pub(crate) reason: ExitReason,
+    /// The record is gone; output is read and thrown away.
+    pub(crate) forgotten: bool,
+}
+
+/// What a follower does next.
+pub(crate) enum Next {
+    Output(Piece),
+    Exit(Exit),
+    Wait,
+    End,
+}
+
+const WAITING_CALLS: usize = 8;
+
+impl Process {
+    pub(crate) fn new(id: String, takes_input: bool) -> (Self, Channels) {
+        let (orders, order_receiver) = mpsc::channel(WAITING_CALLS);
+        let (input, input_receiver) = takes_input.then(|| mpsc::channel(WAITING_CALLS)).unzip();
+        let state = State {
+            ring: Ring::new(),
+            output_ended: false,
+            exit: None,
+            input_offset: 0,
+            reason: ExitReason::ByItself,
+            forgotten: false,
+        };
+        let process = Self {
+            id,
+            state: Mutex::new(state),
+            changes: watch::Sender::new(()),
+            start: watch::Sender::new(None),
+            orders,
+            input,
+        };
+        (process, Channels { orders: order_receiver, input: input_receiver })
+    }
+
+    /// Reads the state; whoever changes it for others to see uses `change`.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // One thread: a poisoned lock would mean that a panic was survived, and the state is still the best we have.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let outcome = change(&mut self.state());
+        self.changes.send_replace(());
+        outcome
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    pub(crate) fn settle_start(&self, outcome: Result<(), Fault>) {
+        self.start.send_replace(Some(outcome));
+    }
+
+    /// Waits until the start has succeeded or failed; every repeat of the call gets the same answer.
+    pub(crate) async fn started(&self) -> Result<(), Fault> {
+        let mut start = self.start.subscribe();
+        let outcome = start.wait_for(Option::is_some).await.map(|outcome| outcome.clone());
+        match outcome {
+            Ok(Some(outcome)) => outcome,
+            _ => Err(Fault::new(Code::Internal, "The start of the process was given up.")),
+        }
+    }
+
+    pub(crate) fn status(&self) -> ProcessStatus {
+        let state = self.state();
+        ProcessStatus {
+            process_id: self.id.clone(),
+            state: if state.exit.is_some() { WireState::Exited } else { WireState::Running }.into(),
+            exit: state.exit.map(|(exit, _)| exit),
+            output_start: state.ring.start(),
+            output_end: state.ring.end(),
+            input_offset: state.input_offset,
+        }
+    }
+
+    /// The next thing for a follower that has everything below `offset`.
+    pub(crate) fn next(&self, offset: u64, exit_sent: bool) -> Result<Next, Fault> {
+        let state = self.state();
+        if state.forgotten {
+            return Ok(Next::End);
+        }
+        // The exit stands in the output exactly where the leader's last byte was read.
+        let limit = match &state.exit {
+            Some((exit, at)) if !exit_sent => match at.saturating_sub(offset) {
+                0 => return Ok(Next::Exit(*exit)),
+                left => CHUNK.min(usize::try_from(left).unwrap_or(CHUNK)),
+            },
+            _ => CHUNK,
+        };
+        match state.ring.read(offset, limit) {
+            Ok(Some(piece)) => Ok(Next::Output(piece)),
+            Ok(None) if exit_sent && state.output_ended => Ok(Next::End),
+            Ok(None) => Ok(Next::Wait),
+            Err(outside @ Outside::Dropped { .. }) => Err(Fault::new(Code::OutputDropped, outside.to_string())),
+            Err(outside @ Outside::Beyond { .. }) => Err(Fault::new(Code::OffsetBeyond, outside.to_string())),
+        }
+    }
+
+    pub(crate) fn acknowledge(&self, offset: u64) -> Result<(), Fault> {
+        self.change(|state| if state.forgotten { Ok(()) } else { state.ring.acknowledge(offset) })
+            .map_err(|outside| Fault::new(Code::BadRequest, format!("Output was acknowledged that is not there. {outside}")))
+    }
+
+    pub(crate) async fn order(&self, order: Order) -> Result<(), Fault> {
+        if self.state().exit.is_some() {
+            return Err(self.over());
+        }
+        ask(&self.orders, order).await.unwrap_or_else(|| Err(self.over()))
+    }
+
+    /// Returns the offset after what has been taken.
+    pub(crate) async fn feed(&self, feed: Feed) -> Result<u64, Fault> {
+        let Some(input) = &self.input else {
+            return Err(Fault::new(Code::NoStdin, format!("Process {} was started without input.", self.id)));
+        };
+        if self.state().exit.is_some() {
+            return Err(self.over());
+        }
+        ask(input, feed).await.unwrap_or_else(|| Err(self.over()))
+    }
+
+    pub(crate) fn over(&self) -> Fault {
+        Fault::new(Code::ProcessOver, format!("Process {} has ended.", self.id))
+    }
+
+    /// Drops what is kept of an exited process.
+    pub(crate) fn forget(&self) -> Result<(), Fault> {
+        self.change(|state| {
+            if state.exit.is_none() {
+                return Err(Fault::new(Code::WrongState, format!("Process {} is still running.", self.id)));
+            }
+            state.forgotten = true;
+            state.ring = Ring::new();
+            Ok(())
+        })
+    }
+}
+
+/// `None` when the other side has ended before it answered.
+async fn ask<Q, A>(channel: &mpsc::Sender<(Q, oneshot::Sender<A>)>, question: Q) -> Option<A> {
+    let (reply, answer) = oneshot::channel();
+    channel.send((question, reply)).await.ok()?;
+    answer.await.ok()
+}

@@ -1,0 +1,14 @@
+//! The generated guest protocol, and the facts both sides must agree on.
+
+#![expect(clippy::all, clippy::pedantic, reason = "generated code")]
+
+tonic::include_proto!("sandbar.guest.v1");
+
+/// Raised when a method or field is added; never lowered, never reused.
+pub const VERSION: u32 = 1;
+
+/// Status metadata that carries the stable code of the API's problem.
+pub const CODE_KEY: &str = "sandbar-code";
+
+/// The largest `data` in one message, in both directions.
+pub const CHUNK: usize = 64 * 1024;

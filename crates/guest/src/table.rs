@@ -1,0 +1,84 @@
+//! The processes of the sandbox, by the ids their callers chose.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    children::Forker,
+    command::User,
+    error::{Code, Fault},
+    process::Process,
+    protocol::{ProcessStatus, StartRequest},
+    supervisor::Supervisor,
+    sys,
+};
+
+pub(crate) struct Table {
+    processes: Mutex<BTreeMap<String, Arc<Process>>>,
+    forker: Forker,
+    user: User,
+}
+
+impl Table {
+    pub(crate) fn new(forker: Forker, user: User) -> Self {
+        Self { processes: Mutex::new(BTreeMap::new()), forker, user }
+    }
+
+    fn processes(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Process>>> {
+        // One thread: see `Process::state`.
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a process, or waits for the start of the one that already has the id.
+    pub(crate) async fn start(self: &Arc<Self>, request: StartRequest) -> Result<(), Fault> {
+        if request.process_id.is_empty() {
+            return Err(Fault::new(Code::BadRequest, "The process has no id."));
+        }
+        let existing = self.processes().get(&request.process_id).cloned();
+        let process = existing.unwrap_or_else(|| self.launch(request));
+        process.started().await
+    }
+
+    /// In a task of its own: a caller that goes away neither stops a start nor loses it.
+    fn launch(self: &Arc<Self>, request: StartRequest) -> Arc<Process> {
+        let takes_input = request.stdin || request.terminal.is_some();
+        let (process, channels) = Process::new(request.process_id.clone(), takes_input);
+        let process = Arc::new(process);
+        self.processes().insert(process.id.clone(), Arc::clone(&process));
+        let (table, own) = (Arc::clone(self), Arc::clone(&process));
+        tokio::spawn(async move {
+            let launched = Supervisor::launch(Arc::clone(&own), channels, request, &table.user, &table.forker).await;
+            let outcome = match launched {
+                Ok(supervisor) => supervisor.run().await,
+                Err(fault) => Err(fault),
+            };
+            if let Err(fault) = outcome {
+                // It leaves no record, and its input and followers end.
+                table.processes().remove(&own.id);
+                own.change(|state| state.forgotten = true);
+                own.settle_start(Err(fault));
+            }
+        });
+        process
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Result<Arc<Process>, Fault> {
+        let unknown = || Fault::new(Code::UnknownProcess, format!("There is no process {id} in the sandbox."));
+        self.processes().get(id).cloned().ok_or_else(unknown)
+    }
+
+    pub(crate) fn list(&self) -> Vec<ProcessStatus> {
+        self.processes().values().map(|process| process.status()).collect()
+    }
+
+    /// Unknown ids are fine: the call may be a repeat.
+    pub(crate) fn forget(&self, id: &str) -> Result<(), Fault> {
+        let Some(process) = self.processes().get(id).cloned() else { return Ok(()) };
+        process.forget()?;
+        self.processes().remove(id);
+        sys::trim_memory();
+        Ok(())
+    }
+}

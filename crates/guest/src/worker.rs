@@ -1,0 +1,165 @@
+//! The guest's side of a file worker: starts it, moves its frames, and ends it when the call is given up.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    path::{Component, PathBuf},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use prost::Message;
+use rustix::{
+    pipe::{PipeFlags, fcntl_setpipe_size, pipe_with},
+    process::Signal,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, BufReader},
+    net::unix::pipe,
+    time::timeout,
+};
+
+use crate::{
+    children::{Child, Forker, Task},
+    error::{Code, Fault},
+    files::{
+        Errand, Job,
+        frames::{HEADER, Kind, header, parse_header},
+    },
+    protocol::{CHUNK, Entry},
+};
+
+/// Fewer switches between guest and worker on large files; the kernel may refuse it to an ordinary user with many pipes.
+const PIPE_SIZE: usize = 4 * CHUNK;
+/// A worker that writes removes its draft when its input breaks off; only one that does not is killed.
+const CLEANUP_TIME: Duration = Duration::from_secs(5);
+const FRAME_BUFFER: usize = 8 * 1024;
+/// Larger than any entry: a name and a link target.
+const MAX_FRAME: usize = 2 * CHUNK;
+
+pub(crate) struct Worker {
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+}
+
+pub(crate) enum Frame {
+    Data(Bytes),
+    Entry(Entry),
+    Done(u64),
+}
+
+impl Worker {
+    pub(crate) async fn start(forker: &Forker, job: Job) -> Result<Self, Fault> {
+        let cleans_up = matches!(job, Job::Write { .. });
+        let large = matches!(job, Job::Write { .. } | Job::Read { .. } | Job::Pack { .. } | Job::Unpack { .. });
+        let (inbox, to_worker) = open_pipe(large)?;
+        let (from_worker, outbox) = open_pipe(large)?;
+        let child = forker
+            .fork(Task::Work(Box::new(Errand { job, inbox, outbox })))
+            .await
+            .map_err(Fault::internal("fork a file worker"))?;
+        let guard = Guard { child: Some(child), cleans_up };
+        let to_worker = pipe::Sender::from_owned_fd(to_worker).map_err(Fault::internal("watch a pipe"))?;
+        let from_worker = pipe::Receiver::from_owned_fd(from_worker).map_err(Fault::internal("watch a pipe"))?;
+        let receiver = Receiver { pipe: BufReader::with_capacity(FRAME_BUFFER, from_worker), _guard: guard };
+        Ok(Self { sender: Sender { pipe: to_worker }, receiver })
+    }
+}
+
+fn open_pipe(large: bool) -> Result<(OwnedFd, OwnedFd), Fault> {
+    let pipe = pipe_with(PipeFlags::CLOEXEC).map_err(|error| Fault::internal("make a pipe")(error.into()))?;
+    if large {
+        // Only speed depends on it.
+        let _ = fcntl_setpipe_size(&pipe.1, PIPE_SIZE);
+    }
+    Ok(pipe)
+}
+
+pub(crate) struct Sender {
+    pipe: pipe::Sender,
+}
+
+impl Sender {
+    /// An error only says that the worker has stopped listening; why is in its last frame.
+    pub(crate) async fn data(&mut self, mut data: Bytes) -> io::Result<()> {
+        while !data.is_empty() {
+            let part = data.split_to(data.len().min(CHUNK));
+            self.pipe.write_all(&header(Kind::Data, part.len())).await?;
+            self.pipe.write_all(&part).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn commit(&mut self) -> io::Result<()> {
+        self.pipe.write_all(&header(Kind::Commit, 0)).await
+    }
+}
+
+pub(crate) struct Receiver {
+    pipe: BufReader<pipe::Receiver>,
+    _guard: Guard,
+}
+
+impl Receiver {
+    pub(crate) async fn next(&mut self) -> Result<Frame, Fault> {
+        let lost = |_| Fault::new(Code::Internal, "The file worker ended before its work was done.");
+        let garbled = || Fault::new(Code::Internal, "The file worker's answer makes no sense.");
+        let mut bytes = [0; HEADER];
+        self.pipe.read_exact(&mut bytes).await.map_err(lost)?;
+        let (kind, length) = parse_header(bytes).filter(|(_, length)| *length <= MAX_FRAME).ok_or_else(garbled)?;
+        let mut payload = BytesMut::zeroed(length);
+        self.pipe.read_exact(&mut payload).await.map_err(lost)?;
+        match kind {
+            Kind::Data => Ok(Frame::Data(payload.freeze())),
+            Kind::Entry => Entry::decode(payload.freeze()).map(Frame::Entry).map_err(|_| garbled()),
+            Kind::Done => {
+                let number = payload.as_ref().try_into().map_err(|_| garbled())?;
+                Ok(Frame::Done(u64::from_le_bytes(number)))
+            }
+            Kind::Failed => Err(Fault::from_bytes(&payload).unwrap_or_else(garbled)),
+            Kind::Commit => Err(garbled()),
+        }
+    }
+
+    /// The answer of a job that gives nothing else.
+    pub(crate) async fn done(&mut self) -> Result<u64, Fault> {
+        match self.next().await? {
+            Frame::Done(number) => Ok(number),
+            Frame::Data(_) | Frame::Entry(_) => {
+                Err(Fault::new(Code::Internal, "The file worker's answer makes no sense."))
+            }
+        }
+    }
+}
+
+/// Ends the worker when the call is over, however it ended.
+struct Guard {
+    child: Option<Child>,
+    cleans_up: bool,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        if !self.cleans_up {
+            child.signal(Signal::KILL);
+            return;
+        }
+        tokio::spawn(async move {
+            if timeout(CLEANUP_TIME, child.ended()).await.is_err() {
+                child.signal(Signal::KILL);
+            }
+        });
+    }
+}
+
+/// A path as the protocol has it.
+pub(crate) fn path(text: String) -> Result<PathBuf, Fault> {
+    if !text.starts_with('/') || text.contains('\0') {
+        let message = format!("`{}` is not an absolute path.", text.escape_debug());
+        return Err(Fault::new(Code::BadPath, message));
+    }
+    let path = PathBuf::from(text);
+    // Collecting drops `.` and doubled slashes, so that the fixed directories are recognised however they are written.
+    Ok(path.components().filter(|part| *part != Component::CurDir).collect())
+}

@@ -1,0 +1,122 @@
+//! The server's side of the launcher: a thread that owns its process and its socket, and starts a new one when it dies.
+
+use std::{
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+};
+
+use sandbar_provider::Error;
+use tokio::sync::oneshot;
+
+use crate::{
+    LAUNCHER_NAME, frame,
+    launch::{Launch, Reply},
+    launcher::WITH_PARENT,
+    local::Lifetime,
+};
+
+/// The guest's pidfd and its status pipe.
+type Launched = (OwnedFd, OwnedFd);
+
+struct Job {
+    launch: Launch,
+    fds: Vec<OwnedFd>,
+    reply: oneshot::Sender<Result<Launched, Error>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Forge {
+    jobs: mpsc::SyncSender<Job>,
+}
+
+struct Launcher {
+    process: Child,
+    socket: OwnedFd,
+}
+
+/// Launches that may wait; beyond it callers are held up, which is what a full machine wants.
+const QUEUE: usize = 256;
+
+impl Forge {
+    pub(crate) fn start(lifetime: Lifetime) -> Result<Self, Error> {
+        let (jobs, queue) = mpsc::sync_channel::<Job>(QUEUE);
+        let mut launcher = Launcher::start(&lifetime).map_err(Error::io("start the launcher"))?;
+        let work = move || {
+            for job in queue {
+                let mut result = launcher.launch(&job.launch, &job.fds);
+                if matches!(&result, Err(Error::Io { .. })) {
+                    // Its sandboxes live on; only new ones need a launcher. One that cannot be started is tried again.
+                    launcher.end();
+                    match Launcher::start(&lifetime) {
+                        Ok(fresh) => {
+                            launcher = fresh;
+                            result = launcher.launch(&job.launch, &job.fds);
+                        }
+                        Err(error) => result = Err(Error::io("start the launcher")(error)),
+                    }
+                }
+                // Nobody waits any more when the caller was cancelled; the sandbox is found by its pid file.
+                job.reply.send(result).ok();
+            }
+            launcher.end();
+        };
+        std::thread::Builder::new()
+            .name("sandbar-forge".into())
+            .stack_size(256 * 1024)
+            .spawn(work)
+            .map_err(Error::io("start a thread"))?;
+        Ok(Self { jobs })
+    }
+
+    pub(crate) async fn launch(&self, launch: Launch, fds: Vec<OwnedFd>) -> Result<Launched, Error> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || Error::io("reach the launcher")(io::ErrorKind::BrokenPipe.into());
+        self.jobs.try_send(Job { launch, fds, reply }).map_err(|error| match error {
+            mpsc::TrySendError::Full(_) => {
+                Error::io("queue another launch")(io::Error::other(format!("{QUEUE} are waiting already")))
+            }
+            mpsc::TrySendError::Disconnected(_) => gone(),
+        })?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+impl Launcher {
+    fn start(lifetime: &Lifetime) -> io::Result<Self> {
+        let (ours, theirs) = frame::pair()?;
+        let mut command = Command::new("/proc/self/exe");
+        // Nothing of the server's environment may be in a guest's memory.
+        command.arg0(LAUNCHER_NAME).env_clear().stdin(Stdio::from(theirs)).stdout(Stdio::null());
+        if let Lifetime::WithParent { home } = lifetime {
+            command.env(WITH_PARENT, home);
+        }
+        Ok(Self { process: command.spawn()?, socket: ours })
+    }
+
+    fn launch(&self, launch: &Launch, fds: &[OwnedFd]) -> Result<Launched, Error> {
+        let failed = || Error::io("talk to the launcher");
+        let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        frame::send(&self.socket, launch, &borrowed).map_err(failed())?;
+        match frame::receive(&self.socket).map_err(failed())? {
+            Some((Reply::Launched, fds)) => match <[OwnedFd; 2]>::try_from(fds) {
+                Ok([pidfd, status]) => Ok((pidfd, status)),
+                Err(_) => Err(failed()(io::ErrorKind::InvalidData.into())),
+            },
+            Some((Reply::Failed(failure), _)) => Err(failure.into_error()),
+            None => Err(failed()(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    /// It ends by itself when its socket does; asked for its status so that no zombie stays.
+    fn end(&mut self) {
+        rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both).ok();
+        if let Err(error) = self.process.wait() {
+            tracing::warn!(%error, "failed to wait for the launcher");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The local provider: sandboxes out of the kernel's own parts (namespaces, mounts, Landlock, seccomp), without a
+//! helper binary, as root and as an ordinary user.
+//!
+//! The server side (`Local`) keeps each sandbox's files in a directory of its own and asks the launcher, a
+//! single-threaded re-execution of this binary, to fork its guest into new namespaces.
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("the local provider's seccomp filter is written for x86_64 only");
+
+mod base;
+mod boot;
+mod directory;
+mod fence;
+mod forge;
+mod frame;
+mod guest_pid;
+mod idmap;
+mod launch;
+pub mod launcher;
+mod local;
+mod probe;
+mod remove;
+mod step;
+mod sys;
+mod uids;
+mod view;
+
+pub use local::{Lifetime, Local};
+
+/// `argv[0]` of the re-execution that becomes the launcher.
+pub const LAUNCHER_NAME: &str = "sandbar-launcher";

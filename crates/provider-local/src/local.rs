@@ -1,0 +1,258 @@
+//! The Provider itself: directories and uids on this side, guests through the launcher on the other.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::DirBuilderExt,
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use rustix::process::Signal;
+use sandbar_api::{Root, SandboxId, WorkspaceSource};
+use sandbar_provider::{Error, Found, Guest, HostReport, Provider, Spec};
+use tokio::io::AsyncReadExt;
+
+use crate::{
+    base,
+    boot::READY,
+    directory::{self, Record},
+    forge::Forge,
+    guest_pid,
+    launch::{Launch, RootKind},
+    launcher::SOCKET,
+    probe, remove,
+    step::Failure,
+    sys,
+    uids::Register,
+};
+
+/// Whether sandboxes outlive the process that made them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lifetime {
+    /// They survive it, and the next one finds them.
+    Outlives,
+    /// They die with it, however it dies, and `home` is removed.
+    WithParent { home: PathBuf },
+}
+
+/// Makes sandboxes from the kernel's own parts. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Local {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Holds a directory for each sandbox.
+    directory: PathBuf,
+    base: PathBuf,
+    register: Register,
+    forge: Forge,
+}
+
+impl Local {
+    /// Opens the provider whose sandboxes live below `directory`, and starts its launcher.
+    pub async fn open(directory: PathBuf, lifetime: Lifetime) -> Result<Self, Error> {
+        let failed = |error| directory::disk(&directory, "create", error);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
+        let directory = directory.canonicalize().map_err(Error::io(format!("resolve {}", directory.display())))?;
+        let register = Register::open()?;
+        let base = base::ensure(&directory, register.has_ranges())?;
+        let local = Self { shared: Arc::new(Shared { directory, base, register, forge: Forge::start(lifetime)? }) };
+        for id in local.ids()? {
+            if let Some(record) = directory::read(&local.path(&id))? {
+                local.shared.register.keep(record.uids, &local.path(&id))?;
+            }
+        }
+        Ok(local)
+    }
+
+    fn path(&self, id: &SandboxId) -> PathBuf {
+        self.shared.directory.join(id.as_str())
+    }
+
+    fn ids(&self) -> Result<Vec<SandboxId>, Error> {
+        let failed = || Error::io(format!("list {}", self.shared.directory.display()));
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(&self.shared.directory).map_err(failed())? {
+            let name = entry.map_err(failed())?.file_name();
+            ids.extend(name.to_str().and_then(|name| name.parse::<SandboxId>().ok()));
+        }
+        Ok(ids)
+    }
+
+    /// The guest's handle, if it is alive; `Unknown` if there is no such sandbox.
+    fn guest(&self, id: &SandboxId) -> Result<Option<OwnedFd>, Error> {
+        match fs::File::open(self.path(id)) {
+            Ok(directory) => guest_pid::find(&directory).map_err(Error::io("find the guest")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::Unknown(id.clone())),
+            Err(error) => Err(Error::io(format!("open {}", self.path(id).display()))(error)),
+        }
+    }
+
+    /// Boots the guest and returns when it serves.
+    async fn boot(&self, path: &Path, record: &Record) -> Result<(), Error> {
+        let opened = directory::open(path, record)?;
+        let launch = Launch {
+            id: record.spec.id.clone(),
+            hostname: record.spec.hostname.clone(),
+            uids: record.uids,
+            root: match record.spec.root {
+                Root::Host => RootKind::Host,
+                Root::Image { .. } => RootKind::Image,
+            },
+            workspace_owner: opened.workspace.as_ref().map(|(_, owner)| *owner),
+        };
+        let mut fds = vec![opened.directory, opened.lower];
+        fds.extend(opened.workspace.map(|(directory, _)| directory));
+        let (_pidfd, status) = self.shared.forge.launch(launch, fds).await?;
+        let failed = || Error::io("hear from the booting guest");
+        let mut status = tokio::net::unix::pipe::Receiver::from_owned_fd(status).map_err(failed())?;
+        let mut told = Vec::new();
+        status.read_to_end(&mut told).await.map_err(failed())?;
+        if told == READY {
+            return Ok(());
+        }
+        match serde_json::from_slice::<Failure>(&told) {
+            Ok(failure) => Err(failure.into_error()),
+            Err(_) => Err(Error::Unreachable { id: record.spec.id.clone(), cause: "it died while booting".into() }),
+        }
+    }
+
+    /// Kills the guest, and with it, as PID 1 of its namespace, everything in the sandbox; returns when all is gone.
+    async fn end(&self, id: &SandboxId) -> Result<(), Error> {
+        if let Some(guest) = self.guest(id)? {
+            match rustix::process::pidfd_send_signal(&guest, Signal::KILL) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(errno) => return Err(Error::io("kill the guest")(errno.into())),
+            }
+            ended(guest).await?;
+        }
+        let directory = fs::File::open(self.path(id)).map_err(Error::io("open the sandbox's directory"))?;
+        guest_pid::forget(directory.as_fd()).map_err(Error::io("remove guest.pid"))
+    }
+
+    /// A directory of the host may be bound if it does not show, or lie in, Sandbar's own data.
+    fn check_workspace(&self, workspace: &WorkspaceSource) -> Result<WorkspaceSource, Error> {
+        let WorkspaceSource::Bind { path } = workspace else { return Ok(workspace.clone()) };
+        let bad =
+            |cause: String, fix: &str| Error::BadSpec { what: format!("workspace {path}"), cause, fix: fix.into() };
+        let real = Path::new(path)
+            .canonicalize()
+            .map_err(|error| bad(error.to_string(), "Bind a directory that exists on the server's host."))?;
+        if !real.is_dir() {
+            return Err(bad("it is not a directory".into(), "Bind a directory."));
+        }
+        let home = self.shared.directory.parent().unwrap_or(&self.shared.directory);
+        if home.starts_with(&real) || real.starts_with(home) {
+            return Err(bad(
+                format!("it overlaps Sandbar's home {}", home.display()),
+                "Bind a directory that neither contains the home nor lies in it.",
+            ));
+        }
+        match real.into_os_string().into_string() {
+            Ok(path) => Ok(WorkspaceSource::Bind { path }),
+            Err(_) => Err(bad("its path is not UTF-8".into(), "Rename it, or bind a link's target that is.")),
+        }
+    }
+}
+
+#[async_trait]
+impl Provider for Local {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    async fn probe(&self) -> HostReport {
+        probe::probe(self, self.shared.register.has_ranges()).await
+    }
+
+    async fn create(&self, spec: &Spec) -> Result<(), Error> {
+        let path = self.path(&spec.id);
+        if directory::read(&path)?.is_some() {
+            return self.start(&spec.id).await;
+        }
+        let spec = Spec { workspace: self.check_workspace(&spec.workspace)?, ..spec.clone() };
+        let record = Record { uids: self.shared.register.take(&path)?, spec };
+        let made = match directory::make(&path, &self.shared.base, &record) {
+            Ok(()) => self.boot(&path, &record).await,
+            Err(error) => Err(error),
+        };
+        if made.is_err() {
+            self.destroy(&record.spec.id).await?;
+            self.shared.register.release(record.uids)?;
+        }
+        made
+    }
+
+    async fn start(&self, id: &SandboxId) -> Result<(), Error> {
+        if self.guest(id)?.is_some() {
+            return Ok(());
+        }
+        let path = self.path(id);
+        let record = directory::read(&path)?.ok_or_else(|| Error::Unknown(id.clone()))?;
+        let booted = self.boot(&path, &record).await;
+        if booted.is_err() {
+            self.end(id).await?;
+        }
+        booted
+    }
+
+    async fn stop(&self, id: &SandboxId) -> Result<(), Error> {
+        self.end(id).await
+    }
+
+    async fn destroy(&self, id: &SandboxId) -> Result<(), Error> {
+        let path = self.path(id);
+        match self.end(id).await {
+            Err(Error::Unknown(_)) => return Ok(()),
+            other => other?,
+        }
+        let record = directory::read(&path)?;
+        let gone = tokio::task::spawn_blocking({
+            let path = path.clone();
+            move || remove::tree(&path)
+        });
+        gone.await
+            .map_err(|error| Error::io("remove the sandbox's directory")(io::Error::other(error)))?
+            .map_err(Error::io(format!("remove {}", path.display())))?;
+        // After the files: the range is free only when nothing on disk carries it any more.
+        record.map_or(Ok(()), |record| self.shared.register.release(record.uids))
+    }
+
+    async fn list(&self) -> Result<Vec<Found>, Error> {
+        let mut found = Vec::new();
+        for id in self.ids()? {
+            let running = self.guest(&id)?.is_some();
+            found.push(Found { id, running });
+        }
+        Ok(found)
+    }
+
+    async fn connect(&self, id: &SandboxId) -> Result<Guest, Error> {
+        if self.guest(id)?.is_none() {
+            return Err(Error::Unreachable { id: id.clone(), cause: "it is not running".into() });
+        }
+        sandbar_provider::unix::connect(self.path(id), SOCKET)
+            .await
+            .map_err(|cause| Error::Unreachable { id: id.clone(), cause })
+    }
+
+    async fn gone(&self, id: &SandboxId) -> Result<(), Error> {
+        match self.guest(id)? {
+            Some(guest) => ended(guest).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// A pidfd is readable when its process is dead.
+async fn ended(guest: OwnedFd) -> Result<(), Error> {
+    let failed = || Error::io("wait for the guest");
+    let guest = sys::watch(guest).map_err(failed())?;
+    guest.readable().await.map(|_| ()).map_err(failed())
+}

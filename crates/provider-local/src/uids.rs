@@ -1,0 +1,191 @@
+//! Which users a sandbox has. Root gives each sandbox a range of its own, so that two sandboxes never share a uid,
+//! even on disk; an ordinary user has only the one uid it has.
+
+use std::{
+    fs, io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use sandbar_provider::Error;
+use serde::{Deserialize, Serialize};
+
+/// Inside: the workload's user and group. The guest is 0 where there is a range.
+pub(crate) const WORKLOAD: u32 = 1000;
+const WIDTH: u32 = 65_536;
+/// Above what /etc/subuid and systemd hand out (they stay below 0x7000_0000).
+const FIRST: u32 = 0x7000_0000;
+const SLOTS: u32 = 16_384;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Uids {
+    /// 65,536 uids and gids from this one on.
+    Range(u32),
+    /// The server's own, seen inside as the workload's.
+    One { uid: u32, gid: u32 },
+}
+
+impl Uids {
+    pub(crate) fn uid_map(self) -> String {
+        match self {
+            Self::Range(base) => format!("0 {base} {WIDTH}\n"),
+            Self::One { uid, .. } => format!("{WORKLOAD} {uid} 1\n"),
+        }
+    }
+
+    pub(crate) fn gid_map(self) -> String {
+        match self {
+            Self::Range(base) => format!("0 {base} {WIDTH}\n"),
+            Self::One { gid, .. } => format!("{WORKLOAD} {gid} 1\n"),
+        }
+    }
+
+    /// Of files that belong to the sandbox's root, as the host sees them; `None`: they already are.
+    pub(crate) fn root_on_host(self) -> Option<u32> {
+        match self {
+            Self::Range(base) => Some(base),
+            Self::One { .. } => None,
+        }
+    }
+
+    pub(crate) fn workload_on_host(self) -> Option<u32> {
+        self.root_on_host().map(|base| base + WORKLOAD)
+    }
+}
+
+/// Hands out ranges, one host-wide register for all servers, so that two homes never meet on one uid.
+#[derive(Debug)]
+pub(crate) struct Register {
+    directory: Option<PathBuf>,
+}
+
+impl Register {
+    /// Root with all uids at its command registers ranges; anybody else has one uid.
+    pub(crate) fn open() -> Result<Self, Error> {
+        if !rustix::process::geteuid().is_root() || !maps_everything() {
+            return Ok(Self { directory: None });
+        }
+        let directory = PathBuf::from("/run/sandbar/uids");
+        fs::create_dir_all(&directory).map_err(Error::io(format!("create {}", directory.display())))?;
+        Ok(Self { directory: Some(directory) })
+    }
+
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.directory.is_some()
+    }
+
+    /// Takes a free range for the sandbox whose files are in `owner`.
+    pub(crate) fn take(&self, owner: &Path) -> Result<Uids, Error> {
+        let Some(directory) = &self.directory else {
+            return Ok(Uids::One {
+                uid: rustix::process::geteuid().as_raw(),
+                gid: rustix::process::getegid().as_raw(),
+            });
+        };
+        let _lock = self.lock()?;
+        let mut bytes = [0; 4];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| Error::io("get randomness")(errno.into()))?;
+        let start = u32::from_le_bytes(bytes) % SLOTS;
+        for slot in (0..SLOTS).map(|offset| (start + offset) % SLOTS) {
+            if claim(&directory.join(slot.to_string()), owner).map_err(Error::io("register a uid range"))? {
+                return Ok(Uids::Range(FIRST + slot * WIDTH));
+            }
+        }
+        Err(Error::NotEnforceable {
+            layer: "uid separation",
+            cause: format!("all {SLOTS} uid ranges are in use"),
+            fix: "Delete sandboxes that are no longer needed.".into(),
+        })
+    }
+
+    /// Registers again what a sandbox already has: after a reboot the register is empty.
+    pub(crate) fn keep(&self, uids: Uids, owner: &Path) -> Result<(), Error> {
+        if let Some(file) = self.file(uids) {
+            let _lock = self.lock()?;
+            claim(&file, owner).map_err(Error::io("register a uid range"))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn release(&self, uids: Uids) -> Result<(), Error> {
+        match self.file(uids).map(fs::remove_file) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("release a uid range")(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Taking over a dead holder's slot is two steps; nobody may come between them.
+    fn lock(&self) -> Result<Option<fs::File>, Error> {
+        let Some(directory) = &self.directory else { return Ok(None) };
+        let file = fs::File::create(directory.with_extension("lock")).map_err(Error::io("open the uid register"))?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
+            .map_err(|errno| Error::io("lock the uid register")(errno.into()))?;
+        Ok(Some(file))
+    }
+
+    fn file(&self, uids: Uids) -> Option<PathBuf> {
+        match (uids, &self.directory) {
+            (Uids::Range(base), Some(directory)) => Some(directory.join(((base - FIRST) / WIDTH).to_string())),
+            _ => None,
+        }
+    }
+}
+
+/// A slot is a link to its owner's directory, made in one step; one whose owner is gone is free.
+fn claim(slot: &Path, owner: &Path) -> io::Result<bool> {
+    for _ in 0..2 {
+        match std::os::unix::fs::symlink(owner, slot) {
+            Ok(()) => return Ok(true),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Err(_) => {}
+        }
+        let holder = match fs::read_link(slot) {
+            Ok(holder) => holder,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        if holder.as_os_str().as_bytes() == owner.as_os_str().as_bytes() {
+            return Ok(true);
+        }
+        if holder.exists() {
+            return Ok(false);
+        }
+        match fs::remove_file(slot) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(false)
+}
+
+/// Root inside a container often has a few uids only.
+fn maps_everything() -> bool {
+    let covers = |line: &str| {
+        let mut numbers = line.split_whitespace().map(|number| number.parse::<u64>().unwrap_or(0));
+        let (first, _, count) = (numbers.next(), numbers.next(), numbers.next());
+        first == Some(0) && count.unwrap_or(0) >= u64::from(FIRST) + u64::from(SLOTS) * u64::from(WIDTH)
+    };
+    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.lines().any(covers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_one_holder_until_its_files_are_gone() -> io::Result<()> {
+        let home = std::env::temp_dir().join(format!("sandbar-uids-{}", std::process::id()));
+        let (one, two) = (home.join("one"), home.join("two"));
+        fs::create_dir_all(&one)?;
+        fs::create_dir_all(&two)?;
+        let slot = home.join("slot");
+        assert!(claim(&slot, &one)?);
+        assert!(claim(&slot, &one)?, "its holder may claim it again");
+        assert!(!claim(&slot, &two)?);
+        fs::remove_dir(&one)?;
+        assert!(claim(&slot, &two)?);
+        fs::remove_dir_all(&home)
+    }
+}

@@ -1,0 +1,183 @@
+//! The provider contract on this host, and what is special to the local provider. Without a harness: the launcher is
+//! this very program, executed again. `make test` runs it as root and as an ordinary user.
+
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    pin::Pin,
+    process::ExitCode,
+    sync::Arc,
+};
+
+use sandbar_api::{Root, WorkspaceSource};
+use sandbar_provider::{
+    Error, Provider, Spec, cases,
+    suite::{self, Outcome, Subject, same},
+};
+use sandbar_provider_local::{LAUNCHER_NAME, Lifetime, Local, launcher};
+
+struct Home(PathBuf);
+
+impl Subject for Home {
+    fn open(&self) -> Pin<Box<dyn Future<Output = Result<Arc<dyn Provider>, String>> + '_>> {
+        Box::pin(async {
+            let local = Local::open(self.0.join("home/local"), Lifetime::Outlives).await;
+            Ok(Arc::new(local.map_err(|error| format!("{error:?}"))?) as Arc<dyn Provider>)
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    if std::env::args_os().next().is_some_and(|name| name == LAUNCHER_NAME) {
+        launcher::main();
+    }
+    let home = Home(std::env::temp_dir().join(format!("sandbar-suite-{}", std::process::id())));
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => panic!("no runtime: {error}"),
+    };
+    let mut cases = suite::contract::<Home>();
+    cases.extend(cases![
+        a_bound_workspace_is_the_hosts_directory,
+        sandbars_own_data_cannot_be_bound,
+        an_image_is_a_root_of_its_own,
+        the_hosts_private_files_are_not_there,
+        closed_system_calls_are_closed,
+        nothing_of_the_host_is_left_after_destroy,
+    ]);
+    let code = runtime.block_on(suite::main(&home, cases));
+    if let Err(error) = std::fs::remove_dir_all(&home.0) {
+        panic!("something was left in {}: {error}", home.0.display());
+    }
+    code
+}
+
+fn spec(name: &str) -> Spec {
+    let mut random = [0; 10];
+    for (to, from) in random.iter_mut().zip(name.bytes().rev()) {
+        *to = from;
+    }
+    Spec {
+        id: sandbar_api::SandboxId::from_parts(2, random),
+        hostname: "local".into(),
+        root: Root::Host,
+        workspace: WorkspaceSource::Empty,
+        env: std::collections::BTreeMap::new(),
+    }
+}
+
+/// Makes the sandbox, runs the script in it, removes it.
+async fn inside(home: &Home, spec: &Spec, script: &str) -> Result<String, String> {
+    let provider = home.open().await?;
+    provider.create(spec).await.map_err(|error| format!("{error:?}"))?;
+    let guest = provider.connect(&spec.id).await.map_err(|error| format!("{error:?}"))?;
+    let ran = suite::run(&guest, script).await?;
+    provider.destroy(&spec.id).await.map_err(|error| format!("{error:?}"))?;
+    Ok(ran.output)
+}
+
+fn made(path: &Path) -> Result<&Path, String> {
+    std::fs::create_dir_all(path).map_err(|error| error.to_string())?;
+    Ok(path)
+}
+
+async fn a_bound_workspace_is_the_hosts_directory(home: &Home) -> Outcome {
+    let shared = home.0.join("shared");
+    std::fs::write(made(&shared)?.join("in"), "from the host\n").map_err(|error| error.to_string())?;
+    let bind = WorkspaceSource::Bind { path: shared.to_string_lossy().into_owned() };
+    let spec = Spec { workspace: bind, ..spec("bind") };
+    let script = "cat in; stat -c %u in; echo from inside > out; cat out";
+    let output = inside(home, &spec, &format!("cd /workspace; {script}")).await?;
+    same("seen inside", &output.as_str(), &"from the host\n1000\nfrom inside\n")?;
+    let written = shared.join("out");
+    same(
+        "on the host",
+        &std::fs::read_to_string(&written).map_err(|error| error.to_string())?.as_str(),
+        &"from inside\n",
+    )?;
+    let owner = |path: &Path| std::fs::metadata(path).map(|found| std::os::unix::fs::MetadataExt::uid(&found)).ok();
+    same("owner on the host", &owner(&written), &owner(&shared))
+}
+
+async fn sandbars_own_data_cannot_be_bound(home: &Home) -> Outcome {
+    let provider = home.open().await?;
+    for path in ["/".to_owned(), home.0.join("home/local").to_string_lossy().into_owned()] {
+        let spec = Spec { workspace: WorkspaceSource::Bind { path }, ..spec("own") };
+        match provider.create(&spec).await {
+            Err(Error::BadSpec { .. }) => {}
+            other => return Err(format!("{:?}: {other:?}", spec.workspace)),
+        }
+    }
+    Ok(())
+}
+
+/// A static program alone makes an image: this one, which answers to `id`.
+async fn an_image_is_a_root_of_its_own(home: &Home) -> Outcome {
+    let image = home.0.join("image");
+    for name in ["bin", "etc"] {
+        made(&image.join(name))?;
+    }
+    let text = |error: std::io::Error| error.to_string();
+    std::fs::write(image.join("etc/only-here"), "image\n").map_err(text)?;
+    for program in ["busybox"] {
+        std::fs::copy(Path::new("/bin").join(program), image.join("bin").join(program))
+            .map_err(|error| format!("busybox-static: {error}"))?;
+    }
+    std::os::unix::fs::symlink("busybox", image.join("bin/sh")).map_err(text)?;
+    let root = Root::Image { path: image.to_string_lossy().into_owned() };
+    let script = "busybox cat /etc/only-here; busybox ls /; echo changed > ~/f; busybox id -u; busybox ls /usr 2>/dev/null; echo end";
+    let output = inside(home, &Spec { root, ..spec("image") }, script).await?;
+    same("inside", &output.as_str(), &"image\nbin\ndev\netc\nhome\nproc\nrun\ntmp\nworkspace\n1000\nend\n")?;
+    same("the image is unchanged", &image.join("home").exists(), &false)?;
+    std::fs::remove_dir_all(&image).map_err(text)
+}
+
+async fn the_hosts_private_files_are_not_there(home: &Home) -> Outcome {
+    let secret = home.0.join("secret");
+    std::fs::write(&secret, "of the host").map_err(|error| error.to_string())?;
+    let path = secret.to_string_lossy();
+    let script = format!(
+        "cat {path} /etc/shadow /proc/1/root{path} /proc/self/root{path} 2>&1 | grep -vc -e 'No such' -e denied"
+    );
+    same("readable lines", &inside(home, &spec("private"), &script).await?.as_str(), &"0\n")?;
+    // The control: the same file can be read where there is no fence.
+    same("control", &std::fs::read_to_string(&secret).map_err(|error| error.to_string())?.as_str(), &"of the host")
+}
+
+/// Each call is tried with a shell tool inside. The control: the same tool, in plain namespaces without the fence.
+async fn closed_system_calls_are_closed(home: &Home) -> Outcome {
+    for attempt in [
+        "unshare --user true",
+        "unshare --mount true",
+        "mount -t tmpfs none /tmp",
+        "chroot / true",
+        "hostname other",
+        "setpriv --reuid 0 true",
+    ] {
+        let script = format!("PATH=$PATH:/usr/sbin:/sbin; {attempt} >/dev/null 2>&1 && echo through || echo refused");
+        let output = inside(home, &spec("closed"), &script).await?;
+        same(attempt, &output.as_str(), &"refused\n")?;
+        let control = std::process::Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "--uts", "sh", "-c", &script])
+            .output()
+            .map_err(|error| error.to_string())?;
+        same(&format!("control of {attempt}"), &String::from_utf8_lossy(&control.stdout).as_ref(), &"through\n")?;
+    }
+    Ok(())
+}
+
+async fn nothing_of_the_host_is_left_after_destroy(home: &Home) -> Outcome {
+    let count = || -> Result<usize, String> {
+        Ok(std::fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?.lines().count())
+    };
+    let before = count()?;
+    let deep = "cd /workspace; i=0; while [ $i -lt 300 ]; do mkdir d && cd d; i=$((i+1)); done; chmod 0 /workspace/d; mkfifo /tmp/p; ln -s / /workspace/root; echo made";
+    same("made", &inside(home, &spec("left"), deep).await?.as_str(), &"made\n")?;
+    same("mounts", &count()?, &before)?;
+    let left: Vec<_> = std::fs::read_dir(home.0.join("home/local"))
+        .map_err(|error| error.to_string())?
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
+    same("files", &left, &vec!["base-1".into()])
+}

@@ -1,0 +1,78 @@
+//! The tests every provider must pass, run by a program of its own: a provider may re-execute itself, which a test
+//! harness with threads does not allow.
+
+mod cases;
+mod inside;
+
+use std::{future::Future, pin::Pin, process::ExitCode, sync::Arc};
+
+use crate::Provider;
+
+pub use inside::{Ran, run};
+
+/// Why a case failed, in words.
+pub type Outcome = Result<(), String>;
+pub type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + 'a>>;
+
+/// A provider that can be opened again over the same sandboxes, as a restarted server does.
+pub trait Subject {
+    fn open(&self) -> Pin<Box<dyn Future<Output = Result<Arc<dyn Provider>, String>> + '_>>;
+}
+
+pub struct Case<S> {
+    pub name: &'static str,
+    pub run: for<'a> fn(&'a S) -> Running<'a>,
+    /// Says why this host cannot run it; then it counts as not run, by name.
+    pub not_here: fn() -> Option<String>,
+}
+
+#[macro_export]
+macro_rules! cases {
+    ($($function:ident),* $(,)?) => {
+        vec![$($crate::suite::Case {
+            name: stringify!($function),
+            run: |subject| Box::pin($function(subject)),
+            not_here: || None,
+        }),*]
+    };
+}
+
+/// The contract, for any provider.
+pub fn contract<S: Subject>() -> Vec<Case<S>> {
+    cases::all()
+}
+
+/// Runs the cases whose name contains the first argument, one after the other, and prints like a test runner.
+pub async fn main<S: Subject>(subject: &S, cases: Vec<Case<S>>) -> ExitCode {
+    let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
+    let (mut passed, mut failed, mut not_run) = (0, 0, 0);
+    for case in cases.into_iter().filter(|case| case.name.contains(&wanted)) {
+        if let Some(why) = (case.not_here)() {
+            say(&format!("not run: {}: {why}", case.name));
+            not_run += 1;
+            continue;
+        }
+        match (case.run)(subject).await {
+            Ok(()) => {
+                passed += 1;
+                say(&format!("test {} ... ok", case.name));
+            }
+            Err(why) => {
+                failed += 1;
+                say(&format!("test {} ... FAILED\n    {why}", case.name));
+            }
+        }
+    }
+    say(&format!("{passed} passed, {failed} failed, {not_run} skipped"));
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[expect(clippy::print_stdout, reason = "a test runner's output")]
+fn say(line: &str) {
+    println!("{line}");
+}
+
+/// Fails the case with both values when they differ.
+pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, want: &T) -> Outcome {
+    if got == want { Ok(()) } else { Err(format!("{what}: got {got:?}, want {want:?}")) }
+}

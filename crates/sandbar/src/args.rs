@@ -1,0 +1,179 @@
+//! The command line: global options and the verbs; each verb's own options stand beside its code.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use sandbar_api::HumanDuration;
+
+use crate::{exit, up, verbs};
+
+const ABOUT: &str = "Isolated places for untrusted commands";
+
+const LONG_ABOUT: &str = "\
+Isolated places for untrusted commands.
+
+`sandbar run` gives one command a fresh sandbox and needs nothing else. `sandbar up` starts a server; the other verbs
+are its client: they make sandboxes that last, run commands in them and move files in and out.";
+
+const EXAMPLES: &str = "\
+Examples:
+  sandbar run -- python3 -c 'print(6 * 7)'      one command, gone afterwards
+  sandbar run -t --workspace . -- bash          a shell over a copy of this directory
+  sandbar up                                    start a server
+  sandbar create --name agent --ttl 2h          a sandbox that lasts
+  sandbar exec -t agent bash                    a shell in it
+  sandbar cp agent:/workspace/out ./out         its results";
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "sandbar", version, about = ABOUT, long_about = LONG_ABOUT,
+    after_help = format!("{EXAMPLES}\n\n{}", exit::HELP),
+    subcommand_value_name = "VERB", subcommand_help_heading = "Verbs",
+    disable_help_subcommand = true, max_term_width = 100, arg_required_else_help = true
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Print JSON: the API's documents, one a line for streams
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// The server: https://HOST:PORT (with the token in SANDBAR_TOKEN), or the path of its Unix socket
+    ///
+    /// By default the socket in the home directory.
+    #[arg(long, global = true, value_name = "ADDRESS", env = "SANDBAR_SERVER", hide_env_values = true)]
+    pub server: Option<String>,
+
+    /// Where the server keeps its data and its socket
+    ///
+    /// By default $XDG_STATE_HOME/sandbar or ~/.local/state/sandbar, and /var/lib/sandbar for root.
+    #[arg(long, global = true, value_name = "DIR", env = "SANDBAR_HOME", hide_env_values = true)]
+    pub home: Option<PathBuf>,
+
+    /// When to use colour; auto also honours NO_COLOR
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = Color::Auto)]
+    pub color: Color,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Run one command in a fresh sandbox that is gone afterwards; needs no server
+    Run(verbs::run::Run),
+    /// Start the server
+    Up(up::Up),
+    /// Create a sandbox
+    Create(verbs::sandbox::Create),
+    /// List sandboxes
+    Ls(verbs::sandbox::Ls),
+    /// Show everything about sandboxes
+    Inspect(verbs::sandbox::Sandboxes),
+    /// Run a command in a sandbox
+    Exec(verbs::process::Exec),
+    /// Copy files and directories into and out of a sandbox
+    Cp(verbs::cp::Cp),
+    /// List the processes of a sandbox
+    Ps(verbs::process::Ps),
+    /// Show what a process has written
+    Logs(verbs::process::Logs),
+    /// Send a signal to a process
+    Kill(verbs::process::Kill),
+    /// End the processes of sandboxes and keep their files
+    Stop(verbs::sandbox::Sandboxes),
+    /// Start stopped sandboxes again
+    Start(verbs::sandbox::Sandboxes),
+    /// Delete sandboxes with everything in them
+    Rm(verbs::sandbox::Rm),
+    /// Show what has happened
+    Events(verbs::events::Events),
+    /// Show the templates that sandboxes are made from
+    #[command(subcommand)]
+    Template(verbs::template::Template),
+    /// Manage the tokens that may call over TCP
+    #[command(subcommand)]
+    Token(verbs::token::Token),
+    /// Say what this host can enforce, and how to fix the rest
+    Doctor(verbs::doctor::Doctor),
+    /// Print completions for a shell
+    Completions(verbs::completions::Completions),
+}
+
+/// What a command runs with; shared by `run` and `exec`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CommandOptions {
+    /// Give the command a terminal
+    #[arg(short, long)]
+    pub tty: bool,
+
+    /// Set a variable; without a value it is taken from the environment of this command
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = variable)]
+    pub env: Vec<(String, String)>,
+
+    /// The directory to run in [default: /workspace]
+    #[arg(long, value_name = "PATH")]
+    pub cwd: Option<String>,
+
+    /// Kill the command and everything it started after this long, for example 90s or 1h30m
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<HumanDuration>,
+}
+
+/// A directory to bring in: `DIR` or `DIR:rw`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Workspace {
+    pub directory: PathBuf,
+    pub bind: Bind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bind {
+    /// The sandbox works on a copy.
+    Copy,
+    /// The sandbox writes into the directory itself.
+    ReadWrite,
+}
+
+pub(crate) fn workspace(text: &str) -> Result<Workspace, String> {
+    let (directory, bind) = match text.strip_suffix(":rw") {
+        Some(directory) => (directory, Bind::ReadWrite),
+        None => (text, Bind::Copy),
+    };
+    if directory.is_empty() {
+        return Err("there is no directory; write DIR or DIR:rw".into());
+    }
+    Ok(Workspace { directory: directory.into(), bind })
+}
+
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("write KEY=VALUE".into()),
+    }
+}
+
+pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some(("", _)) => Err("write NAME=VALUE".into()),
+        Some((name, value)) => Ok((name.into(), value.into())),
+        None => match std::env::var(text) {
+            Ok(value) => Ok((text.into(), value)),
+            Err(_) => Err(format!("`{text}` is not set here; write {text}=VALUE")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

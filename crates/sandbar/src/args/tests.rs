@@ -1,0 +1,101 @@
+//! The command line as people type it, and its help pages as checked in.
+
+use clap::{CommandFactory as _, Parser as _};
+
+use super::*;
+
+fn parse(line: &str) -> Result<Args, clap::Error> {
+    Args::try_parse_from(line.split(' '))
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Args::command().debug_assert();
+}
+
+#[test]
+fn commands_keep_their_own_options() -> Result<(), clap::Error> {
+    for line in ["sandbar exec -it box ls -l --json", "sandbar exec -i -t box -- ls -l --json"] {
+        let Verb::Exec(exec) = parse(line)?.verb else { panic!("{line}") };
+        assert_eq!((exec.sandbox.as_str(), exec.command.join(" ").as_str()), ("box", "ls -l --json"), "{line}");
+        assert!(exec.options.tty && exec.interactive);
+    }
+    for line in ["sandbar run -t -e A=b=c ls -l -t", "sandbar run -t --env A=b=c -- ls -l -t"] {
+        let Verb::Run(run) = parse(line)?.verb else { panic!("{line}") };
+        assert_eq!(run.command, ["ls", "-l", "-t"], "{line}");
+        assert_eq!(run.options.env, [("A".to_owned(), "b=c".to_owned())]);
+    }
+    Ok(())
+}
+
+#[test]
+fn globals_are_taken_before_and_after_the_verb() -> Result<(), clap::Error> {
+    for line in ["sandbar --json --home /x ls", "sandbar ls --json --home /x"] {
+        let args = parse(line)?;
+        assert!(args.global.json && args.global.home == Some("/x".into()), "{line}");
+    }
+    Ok(())
+}
+
+#[test]
+fn bad_usage_is_refused() {
+    for line in [
+        "sandbar run",
+        "sandbar exec box",
+        "sandbar exec",
+        "sandbar create --ttl 5",
+        "sandbar create --label nope",
+        "sandbar create --workspace :rw",
+        "sandbar run --timeout soon -- ls",
+        "sandbar run -e =x -- ls",
+        "sandbar run -e SURELY_NOT_SET_ANYWHERE -- ls",
+        "sandbar up --listen nowhere",
+        "sandbar up --tls-cert c",
+        "sandbar ls --state sleeping",
+        "sandbar token create --name x --role king",
+        "sandbar token create --token x",
+        "sandbar rm",
+        "sandbar --color blue ls",
+        "sandbar frobnicate",
+    ] {
+        assert_eq!(parse(line).err().map(|error| error.exit_code()), Some(i32::from(exit::USAGE)), "{line}");
+    }
+}
+
+#[test]
+fn workspaces_are_copied_unless_asked() {
+    let of = |directory: &str, bind| Ok(Workspace { directory: directory.into(), bind });
+    assert_eq!(workspace("."), of(".", Bind::Copy));
+    assert_eq!(workspace("/a:b"), of("/a:b", Bind::Copy));
+    assert_eq!(workspace("src:rw"), of("src", Bind::ReadWrite));
+}
+
+/// `UPDATE_HELP=1 cargo test -p sandbar help` writes the pages anew.
+#[test]
+fn help_pages_are_as_checked_in() -> std::io::Result<()> {
+    fn pages(command: &mut clap::Command, path: &str, out: &mut String) {
+        let path = format!("{path} {}", command.get_name()).trim().to_owned();
+        out.push_str(&format!("$ {path} --help\n{}\n", command.render_long_help()));
+        let names: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+        for name in names {
+            if let Some(verb) = command.find_subcommand_mut(&name) {
+                pages(verb, &path, out);
+            }
+        }
+    }
+    let mut command = Args::command();
+    command.build();
+    let mut now = String::new();
+    pages(&mut command, "", &mut now);
+    let now: String = now.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help.txt");
+    if std::env::var_os("UPDATE_HELP").is_some() {
+        return std::fs::write(file, now);
+    }
+    let checked_in = std::fs::read_to_string(file)?;
+    for (at, (old, new)) in checked_in.lines().zip(now.lines()).enumerate() {
+        assert_eq!(old, new, "line {} of tests/help.txt; UPDATE_HELP=1 writes it anew", at + 1);
+    }
+    assert_eq!(checked_in.lines().count(), now.lines().count());
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! Drives a process as if it ran here: input, output, signals, terminal, exit code. Shared by `run` and `exec`.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use futures_util::StreamExt as _;
+use sandbar_api::{Code, ExitReason, Process, Stream};
+use sandbar_client::{Client, OutputItem};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+
+use crate::{
+    exit::{self, Failure},
+    print::Printer,
+    terminal::{self, Received, Signals},
+};
+
+/// How long a command may go on writing to a pipe that nobody reads before it is asked more firmly.
+const PATIENCE_WITH_WRITERS: Duration = Duration::from_secs(1);
+
+pub(crate) struct Attachment<'a> {
+    pub client: &'a Client,
+    pub sandbox: &'a str,
+    pub process: &'a Process,
+    pub forward_input: bool,
+    pub print: Printer,
+}
+
+impl Attachment<'_> {
+    /// Until the process ends; its exit code is ours.
+    pub(crate) async fn drive(&self, signals: &mut Signals) -> Result<u8, Failure> {
+        let input = self.forward_input.then(|| {
+            let (client, sandbox, print) = (self.client.clone(), self.sandbox.to_owned(), self.print);
+            let process = self.process.id.to_string();
+            tokio::spawn(async move {
+                let outcome = client.forward_stdin(&sandbox, &process, tokio::io::stdin()).await;
+                if let Err(error) = outcome
+                    && !is_over(error.code())
+                {
+                    print.warn(format!("standard input is no longer forwarded: {}", exit::chain(&error)));
+                }
+            })
+        });
+        let outcome = tokio::select! {
+            outcome = self.pump() => outcome,
+            never = self.forward_signals(signals) => match never {},
+        };
+        if let Some(input) = input {
+            input.abort();
+        }
+        outcome
+    }
+
+    async fn pump(&self) -> Result<u8, Failure> {
+        let mut output = std::pin::pin!(self.client.output(self.sandbox, self.process.id.as_str(), Some(0), true));
+        let mut stdout = Outlet::new(tokio::io::stdout());
+        let mut stderr = Outlet::new(tokio::io::stderr());
+        while let Some(item) = output.next().await {
+            let (closed, outlet) = match item? {
+                OutputItem::Exit(process) => return self.ending(&process),
+                OutputItem::Chunk(chunk) => match chunk.stream {
+                    Stream::Stdout => (stdout.write(&chunk.data).await?, &mut stdout.closed),
+                    Stream::Stderr => (stderr.write(&chunk.data).await?, &mut stderr.closed),
+                },
+            };
+            if let (true, Some(name)) = (closed, outlet.next_signal()) {
+                self.signal(name).await;
+            }
+        }
+        Err(Failure::new(exit::SANDBAR, "the output ended without the command's exit"))
+    }
+
+    fn ending(&self, process: &Process) -> Result<u8, Failure> {
+        let Some(exit) = &process.exit else {
+            return Err(Failure::new(exit::SANDBAR, "the sandbox died while the command ran, nobody saw how it ended")
+                .hint(format!("`sandbar inspect {}` says why.", self.sandbox)));
+        };
+        match exit.reason {
+            ExitReason::Timeout => self.print.say("killed: the command's timeout was over"),
+            ExitReason::Stopped => self.print.say("killed: the sandbox was stopped"),
+            ExitReason::Exited | ExitReason::Killed => {}
+        }
+        // The kernel keeps eight bits of it too.
+        Ok(exit.code as u8)
+    }
+
+    async fn forward_signals(&self, signals: &mut Signals) -> std::convert::Infallible {
+        loop {
+            match signals.next().await {
+                Received::Signal { name, .. } => self.signal(name).await,
+                Received::Resized if self.process.terminal => {
+                    let outcome = self.client.resize(self.sandbox, self.process.id.as_str(), terminal::size()).await;
+                    self.tell("the new terminal size did not reach the command", outcome);
+                }
+                Received::Resized => {}
+            }
+        }
+    }
+
+    async fn signal(&self, name: &str) {
+        let outcome = self.client.signal(self.sandbox, self.process.id.as_str(), name).await;
+        self.tell(&format!("SIG{name} did not reach the command"), outcome);
+    }
+
+    /// A command that has just ended needs no signal, and its end is on its way to us.
+    fn tell(&self, what: &str, outcome: sandbar_client::Result<()>) {
+        if let Err(error) = outcome
+            && !is_over(error.code())
+        {
+            self.print.warn(format!("{what}: {}", exit::chain(&error)));
+        }
+    }
+}
+
+fn is_over(code: Option<Code>) -> bool {
+    matches!(
+        code,
+        Some(Code::ProcessOver | Code::NoStdin | Code::UnknownProcess | Code::SandboxGone | Code::WrongState)
+    )
+}
+
+/// One of our output streams, which its reader may close.
+struct Outlet<W> {
+    writer: W,
+    closed: Closed,
+}
+
+/// A command in a pipeline ends by SIGPIPE when the reader goes; so does ours, and more firmly if it will not.
+#[derive(Default)]
+struct Closed {
+    since: Option<Instant>,
+    asked: usize,
+}
+
+impl Closed {
+    fn next_signal(&mut self) -> Option<&'static str> {
+        const FIRMER: [&str; 3] = ["PIPE", "TERM", "KILL"];
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if since.elapsed() < PATIENCE_WITH_WRITERS * u32::try_from(self.asked).unwrap_or(u32::MAX) {
+            return None;
+        }
+        let name = FIRMER.get(self.asked).copied();
+        self.asked += 1;
+        name
+    }
+}
+
+impl<W: AsyncWrite + Unpin> Outlet<W> {
+    fn new(writer: W) -> Self {
+        Self { writer, closed: Closed::default() }
+    }
+
+    /// Whether nobody reads this stream any more.
+    async fn write(&mut self, data: &[u8]) -> Result<bool, Failure> {
+        if self.closed.since.is_some() {
+            return Ok(true);
+        }
+        let outcome = match self.writer.write_all(data).await {
+            Ok(()) => self.writer.flush().await,
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(()) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(true),
+            Err(error) => Err(Failure::io("failed to write the command's output")(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reader_that_goes_is_noticed_and_the_writer_asked_once_at_first() -> Result<(), Failure> {
+        let (writer, reader) = tokio::io::duplex(64);
+        let mut outlet = Outlet::new(writer);
+        assert!(!outlet.write(b"read").await?);
+        drop(reader);
+        assert!(outlet.write(b"unread").await?);
+        assert_eq!(outlet.closed.next_signal(), Some("PIPE"));
+        assert!(outlet.write(b"unread").await?);
+        assert_eq!(outlet.closed.next_signal(), None);
+        Ok(())
+    }
+}

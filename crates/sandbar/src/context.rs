@@ -1,0 +1,117 @@
+//! Where things are: the home directory and the server a client verb talks to.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use sandbar_client::Client;
+
+use crate::{args::Global, exit::Failure, print::Printer};
+
+const TOKEN: &str = "SANDBAR_TOKEN";
+
+#[derive(Debug, Clone)]
+pub(crate) struct Context {
+    pub print: Printer,
+    home: Option<PathBuf>,
+    server: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Address {
+    Unix(PathBuf),
+    Tcp(String),
+}
+
+impl Context {
+    pub(crate) fn new(global: &Global) -> Self {
+        let given = |text: &String| !text.is_empty();
+        Self {
+            print: Printer::new(global.json, global.color),
+            home: global.home.clone().filter(|home| !home.as_os_str().is_empty()),
+            server: global.server.clone().filter(given),
+        }
+    }
+
+    /// Absolute, so that a changed working directory changes nothing.
+    pub(crate) fn home(&self) -> Result<PathBuf, Failure> {
+        let home = match &self.home {
+            Some(home) => home.clone(),
+            None => default_home(rustix::process::geteuid().is_root(), |name| env::var_os(name).map(PathBuf::from))
+                .ok_or_else(|| {
+                    Failure::usage("there is no home directory to keep data in").hint("Set HOME, or give --home DIR.")
+                })?,
+        };
+        std::path::absolute(&home).map_err(Failure::io(format!("`{}` cannot be the home", home.display())))
+    }
+
+    /// Whether the user named a server.
+    pub(crate) fn names_server(&self) -> bool {
+        self.server.is_some()
+    }
+
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        let address = match &self.server {
+            Some(text) => address(text),
+            None => Address::Unix(socket(&self.home()?)),
+        };
+        Ok(match address {
+            Address::Unix(socket) => Client::unix(socket)?,
+            Address::Tcp(url) => Client::tcp(&url, env::var(TOKEN).ok().as_deref())?,
+        })
+    }
+}
+
+pub(crate) fn socket(home: &Path) -> PathBuf {
+    home.join("sandbar.sock")
+}
+
+fn address(text: &str) -> Address {
+    match text.strip_prefix("unix:") {
+        // Both `unix:/path` and the URL form `unix:///path`.
+        Some(path) => Address::Unix(path.strip_prefix("//").unwrap_or(path).into()),
+        None if text.contains("://") => Address::Tcp(text.to_owned()),
+        None if text.contains('/') || Path::new(text).exists() => Address::Unix(text.into()),
+        // Refused by the client with the forms that are understood.
+        None => Address::Tcp(text.to_owned()),
+    }
+}
+
+fn default_home(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    if root {
+        return Some("/var/lib/sandbar".into());
+    }
+    // The XDG specification: relative values are to be ignored.
+    let absolute = |name| variable(name).filter(|path| path.is_absolute());
+    absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+        .map(|state| state.join("sandbar"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_apart() {
+        for (text, socket) in [("/x.sock", "/x.sock"), ("./x", "./x"), ("unix:/a", "/a"), ("unix:///a", "/a")] {
+            assert_eq!(address(text), Address::Unix(socket.into()));
+        }
+        assert_eq!(address("https://h:1"), Address::Tcp("https://h:1".into()));
+        assert_eq!(address("h:1"), Address::Tcp("h:1".into()));
+    }
+
+    #[test]
+    fn the_home_follows_user_and_environment() {
+        let variables = |pairs: &'static [(&str, &str)]| {
+            move |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| PathBuf::from(value))
+        };
+        let home = |root, pairs| default_home(root, variables(pairs)).map(|home| home.display().to_string());
+        assert_eq!(home(true, &[("HOME", "/root")]).as_deref(), Some("/var/lib/sandbar"));
+        assert_eq!(home(false, &[("HOME", "/h")]).as_deref(), Some("/h/.local/state/sandbar"));
+        assert_eq!(home(false, &[("HOME", "/h"), ("XDG_STATE_HOME", "/s")]).as_deref(), Some("/s/sandbar"));
+        assert_eq!(home(false, &[("HOME", "/h"), ("XDG_STATE_HOME", "s")]).as_deref(), Some("/h/.local/state/sandbar"));
+        assert_eq!(home(false, &[]), None);
+    }
+}

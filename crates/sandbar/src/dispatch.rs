@@ -1,0 +1,94 @@
+//! From the command line to the verb, and from its outcome to the exit code.
+
+use std::process::ExitCode;
+
+use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _};
+
+use crate::{
+    args::{Args, Verb},
+    context::Context,
+    exit::{self, Failure},
+    terminal, up, verbs,
+};
+
+pub(crate) fn main() -> ExitCode {
+    let command = Args::command().color(color_of(std::env::args_os().map(|arg| arg.to_string_lossy().into_owned())));
+    let args = match command.try_get_matches().and_then(|matches| Args::from_arg_matches(&matches)) {
+        Ok(args) => args,
+        Err(error) => {
+            // Help that nobody reads to the end is no failure.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
+        }
+    };
+    terminal::restore_on_panic();
+    let context = Context::new(&args.global);
+    let code = match perform(args.verb, &context) {
+        Ok(code) => code,
+        Err(failure) => {
+            context.print.failure(&failure);
+            failure.code()
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
+    use verbs::{cp, doctor, events, process, run, sandbox, template, token};
+    match verb {
+        Verb::Up(args) => up::up(&args, context),
+        Verb::Run(args) => run::run(args, context).map_err(Failure::beside_a_command),
+        Verb::Completions(args) => args.print(),
+        Verb::Create(args) => wait_for(sandbox::create(args, context)),
+        Verb::Ls(args) => wait_for(sandbox::ls(args, context)),
+        Verb::Inspect(args) => wait_for(sandbox::inspect(&args, context)),
+        Verb::Stop(args) => wait_for(sandbox::stop(&args, context)),
+        Verb::Start(args) => wait_for(sandbox::start(&args, context)),
+        Verb::Rm(args) => wait_for(sandbox::rm(&args, context)),
+        Verb::Exec(args) => wait_for(process::exec(args, context)).map_err(Failure::beside_a_command),
+        Verb::Ps(args) => wait_for(process::ps(&args, context)),
+        Verb::Logs(args) => wait_for(process::logs(&args, context)),
+        Verb::Kill(args) => wait_for(process::kill(&args, context)),
+        Verb::Cp(args) => wait_for(cp::cp(&args, context)),
+        Verb::Events(args) => wait_for(events::events(&args, context)),
+        Verb::Template(args) => wait_for(template::template(&args, context)),
+        Verb::Token(args) => wait_for(token::token(args, context)),
+        Verb::Doctor(_) => wait_for(doctor::doctor(context)),
+    }
+}
+
+fn wait_for(verb: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::io("failed to start"))?;
+    let outcome = runtime.block_on(verb);
+    // A thread may still wait for standard input; it must not keep us.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Help and usage errors are printed before options are known, so this one is looked up by hand.
+fn color_of(args: impl Iterator<Item = String>) -> ColorChoice {
+    let args: Vec<String> = args.take_while(|arg| arg != "--").collect();
+    let value = args.iter().enumerate().find_map(|(at, arg)| match arg.as_str() {
+        "--color" => args.get(at + 1).map(String::as_str),
+        arg => arg.strip_prefix("--color="),
+    });
+    match value {
+        Some("always") => ColorChoice::Always,
+        Some("never") => ColorChoice::Never,
+        _ => ColorChoice::Auto,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_is_known_before_parsing() {
+        let of = |line: &str| color_of(line.split(' ').map(Into::into));
+        assert_eq!(of("sandbar --color never ls"), ColorChoice::Never);
+        assert_eq!(of("sandbar ls --color=always"), ColorChoice::Always);
+        assert_eq!(of("sandbar run -- x --color=always"), ColorChoice::Auto);
+    }
+}

@@ -1,0 +1,24 @@
+//! The binary: command line, wiring of server, engine and provider, nothing else.
+
+mod args;
+mod attach;
+mod context;
+mod copy;
+mod dispatch;
+mod exit;
+mod print;
+mod private;
+mod spinner;
+mod table;
+mod terminal;
+mod text;
+mod up;
+mod verbs;
+
+fn main() -> std::process::ExitCode {
+    // The launcher must stay single-threaded, so nothing may happen before it.
+    if std::env::args_os().next().is_some_and(|name| name == sandbar_provider_local::LAUNCHER_NAME) {
+        sandbar_provider_local::launcher::main()
+    }
+    dispatch::main()
+}

@@ -1,0 +1,205 @@
+//! `sandbar up`: wires provider, engine and server together and runs them until a signal.
+
+use std::{
+    fs,
+    io::IsTerminal as _,
+    net::SocketAddr,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use clap::ValueEnum;
+use sandbar_engine::{Config, Engine, OpenError};
+use sandbar_provider_local::{Lifetime, Local};
+use sandbar_server::{BindError, Options, Server, Tls};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    context::{Context, socket},
+    exit::{self, Failure},
+    print::{Printer, Style},
+    text::inert,
+};
+
+/// Enough: the work is done by the sandboxes and by SQLite's own threads, and each worker costs memory.
+const WORKERS: usize = 2;
+const BLOCKING_THREADS: usize = 16;
+const LOG: &str = "SANDBAR_LOG";
+
+/// Start the server
+///
+/// It listens on a Unix socket in the home directory, for its owner, and on TCP, where every call needs a token.
+/// Sandboxes outlive it: after a restart, even after `kill -9`, it finds them again with everything they wrote.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sandbar up
+  sandbar up --listen 0.0.0.0:7227 --tls-cert cert.pem --tls-key key.pem
+  SANDBAR_LOG=debug sandbar up --log-format json")]
+pub(crate) struct Up {
+    /// Where to listen; an address that is not loopback needs TLS
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7227")]
+    pub listen: SocketAddr,
+
+    /// The certificate chain, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// The certificate's private key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+
+    /// How to log to standard error; SANDBAR_LOG chooses what [default: info]
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+pub(crate) fn up(args: &Up, context: &Context) -> Result<u8, Failure> {
+    start_log(args.log_format)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .enable_all()
+        .build()
+        .map_err(Failure::io("failed to start"))?;
+    let outcome = runtime.block_on(serve(args, context));
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve(args: &Up, context: &Context) -> Result<u8, Failure> {
+    // First of all: a signal during a slow start must end us properly too.
+    let closing = end_on_signal()?;
+    let home = context.home()?;
+    make_home(&home)?;
+    let local = Local::open(home.join("local"), Lifetime::Outlives).await.map_err(|error| provider_failure(&error))?;
+    let config = Config { home: home.clone(), providers: vec![Arc::new(local)] };
+    let engine = Engine::open(config).await.map_err(|error| engine_failure(&error))?;
+    let tls = match (&args.tls_cert, &args.tls_key) {
+        (Some(certificate), Some(key)) => Some(Tls { certificate: certificate.clone(), key: key.clone() }),
+        _ => None,
+    };
+    let secure = tls.is_some();
+    let options = Options { tcp: Some(args.listen), tls, socket: socket(&home), version: env!("CARGO_PKG_VERSION") };
+    let server = match Server::bind(engine.clone(), options).await {
+        Ok(server) => server,
+        Err(error) => {
+            engine.shutdown().await;
+            return Err(bind_failure(&error));
+        }
+    };
+    announce(&server, &home, secure, context.print)?;
+    let served = server.serve(closing).await;
+    engine.shutdown().await;
+    served.map_err(Failure::io("the server failed"))?;
+    context.print.say("stopped; sandboxes and what runs in them go on, `sandbar up` finds them again");
+    Ok(exit::OK)
+}
+
+fn announce(server: &Server, home: &Path, secure: bool, print: Printer) -> Result<(), Failure> {
+    let scheme = if secure { "https" } else { "http" };
+    let url = server.tcp_address().map(|address| format!("{scheme}://{address}"));
+    let socket = socket(home);
+    let link = server.sign_in_link();
+    if print.json {
+        return print.json(&serde_json::json!({
+            "url": url, "socket": socket.display().to_string(), "home": home.display().to_string(), "sign_in": link,
+        }));
+    }
+    let label = |text: &str| print.mark(&format!("{text:<9}"), Style::Bold);
+    let url = url.unwrap_or_else(|| "no TCP".into());
+    print.line(format!("{} {url} and {}", label("listening"), inert(&socket.display().to_string())))?;
+    print.line(format!("{} {}", label("home"), inert(&home.display().to_string())))?;
+    if let Some(link) = link {
+        print.line(format!("{} {link} (works once)", label("sign in")))?;
+    }
+    Ok(())
+}
+
+/// The first SIGINT or SIGTERM ends gracefully, the second at once.
+fn end_on_signal() -> Result<CancellationToken, Failure> {
+    let listen = |kind| signal(kind).map_err(Failure::io("failed to listen for signals"));
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let closing = CancellationToken::new();
+    let token = closing.clone();
+    tokio::spawn(async move {
+        loop {
+            let code = tokio::select! { _ = interrupt.recv() => 130, _ = terminate.recv() => 143 };
+            if token.is_cancelled() {
+                std::process::exit(code);
+            }
+            tracing::info!("shutting down");
+            token.cancel();
+        }
+    });
+    Ok(closing)
+}
+
+/// The engine judges and locks it, but the provider needs it first.
+fn make_home(home: &Path) -> Result<(), Failure> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(home).map_err(|error| {
+        Failure::new(exit::FAILED, format!("the home {} cannot be made: {error}", home.display()))
+            .hint("Give a directory of your own with --home DIR.")
+    })
+}
+
+/// Quiet unless asked, for verbs that have a server inside.
+pub(crate) fn start_log_if_asked() -> Result<(), Failure> {
+    if std::env::var_os(LOG).is_some_and(|value| !value.is_empty()) { start_log(LogFormat::Text) } else { Ok(()) }
+}
+
+fn start_log(format: LogFormat) -> Result<(), Failure> {
+    let wanted = std::env::var(LOG).ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "info".into());
+    let filter = EnvFilter::try_new(&wanted).map_err(|error| {
+        Failure::usage(format!("{LOG} is not a log filter: {error}")).hint("Use for example `debug`.")
+    })?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let outcome = match format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init(),
+        LogFormat::Json => log.json().try_init(),
+    };
+    outcome.map_err(|error| Failure::new(exit::FAILED, error.to_string()))
+}
+
+pub(crate) fn provider_failure(error: &sandbar_provider::Error) -> Failure {
+    use sandbar_provider::Error::{BadSpec, NotEnforceable};
+    let failure = Failure::new(exit::FAILED, exit::chain(error));
+    match error {
+        NotEnforceable { fix, .. } => {
+            Failure::new(exit::NOT_ENFORCEABLE, error.to_string()).hint(format!("{fix} `sandbar doctor` shows more."))
+        }
+        BadSpec { fix, .. } => failure.hint(fix),
+        _ => failure.hint("`sandbar doctor` says what this host can do."),
+    }
+}
+
+pub(crate) fn engine_failure(error: &OpenError) -> Failure {
+    let code = if matches!(error, OpenError::HomeInUse { .. }) { exit::CONFLICT } else { exit::FAILED };
+    Failure::new(code, exit::chain(error)).hint(error.fix())
+}
+
+/// Its texts say what failed and then what to do; the cause belongs to the first.
+pub(crate) fn bind_failure(error: &BindError) -> Failure {
+    let code = match error {
+        BindError::NeedsTls(_) => exit::USAGE,
+        BindError::AddressInUse(_) => exit::CONFLICT,
+        _ => exit::FAILED,
+    };
+    let text = error.to_string();
+    let (what, fix) = text.split_once(". ").unwrap_or((&text, ""));
+    let what = match std::error::Error::source(error) {
+        Some(source) => format!("{what}: {}", exit::chain(source)),
+        None => what.to_owned(),
+    };
+    let failure = Failure::new(code, what);
+    if fix.is_empty() { failure } else { failure.hint(format!("{fix}.")) }
+}

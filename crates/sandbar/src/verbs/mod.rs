@@ -1,0 +1,11 @@
+//! One file for each family of verbs: its options, and what it does through the client.
+
+pub(crate) mod completions;
+pub(crate) mod cp;
+pub(crate) mod doctor;
+pub(crate) mod events;
+pub(crate) mod process;
+pub(crate) mod run;
+pub(crate) mod sandbox;
+pub(crate) mod template;
+pub(crate) mod token;

@@ -1,0 +1,344 @@
+//! The life of a sandbox: `create`, `ls`, `inspect`, `stop`, `start`, `rm`.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use chrono::Utc;
+use futures_util::TryStreamExt as _;
+use sandbar_api::{Code, CreateSandbox, HumanDuration, Sandbox, SandboxState, WorkspaceSource};
+use sandbar_client::{Client, SandboxQuery};
+
+use crate::{
+    args::{Bind, Workspace, pair, variable, workspace},
+    context::Context,
+    copy,
+    exit::{self, Failure},
+    print::{Printer, Style},
+    spinner, table,
+    text::{self, inert},
+};
+
+/// Create a sandbox
+///
+/// Prints its id on standard output.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sandbar create --name agent --ttl 2h --label task=42
+  sandbar create --workspace .           work on a copy of this directory
+  sandbar create --workspace .:rw        work in this directory itself
+  id=$(sandbar create) && sandbar exec $id -- make test")]
+pub(crate) struct Create {
+    /// What to call it; made up by default
+    #[arg(long)]
+    name: Option<String>,
+
+    /// What to make it from
+    #[arg(long, value_name = "NAME")]
+    template: Option<String>,
+
+    /// Mark it, to find it with `ls -l`
+    #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    labels: Vec<(String, String)>,
+
+    /// Set a variable for everything that runs in it; without a value it is taken from the environment of this command
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = variable)]
+    env: Vec<(String, String)>,
+
+    /// Delete it after this long, for example 90m or 7d
+    #[arg(long, value_name = "DURATION")]
+    ttl: Option<HumanDuration>,
+
+    /// Bring a directory in as /workspace: a copy of it, or with :rw the directory itself (on the server's host)
+    #[arg(short, long, value_name = "DIR[:rw]", value_parser = workspace)]
+    workspace: Option<Workspace>,
+
+    /// Repeating the same creation with the same key returns the same sandbox
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
+/// Which sandboxes, by id or name.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Sandboxes {
+    /// Their ids or names
+    #[arg(required = true, value_name = "SANDBOX")]
+    sandboxes: Vec<String>,
+}
+
+/// List sandboxes
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sandbar ls -l task=42 --state ready
+  sandbar rm $(sandbar ls -q -l task=42)")]
+pub(crate) struct Ls {
+    /// Only those with this label; several must all match
+    #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    labels: Vec<(String, String)>,
+
+    /// Only those in this state; several are alternatives
+    #[arg(long = "state", value_name = "STATE", value_parser = state())]
+    states: Vec<SandboxState>,
+
+    /// Deleted ones too
+    #[arg(short, long, conflicts_with = "states")]
+    all: bool,
+
+    /// Only ids, one a line
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Delete sandboxes with everything in them
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rm {
+    /// Those that do not exist are fine
+    #[arg(short, long)]
+    force: bool,
+
+    #[command(flatten)]
+    which: Sandboxes,
+}
+
+fn state() -> impl clap::builder::TypedValueParser<Value = SandboxState> {
+    use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+    PossibleValuesParser::new(SandboxState::ALL.map(SandboxState::as_str)).try_map(|text| text.parse::<SandboxState>())
+}
+
+pub(crate) async fn create(args: Create, context: &Context) -> Result<u8, Failure> {
+    let client = context.client()?;
+    let begin = Instant::now();
+    let request = CreateSandbox {
+        name: args.name,
+        template: args.template,
+        labels: unique("label", args.labels)?,
+        env: unique("variable", args.env)?,
+        ttl: args.ttl,
+        workspace: source(args.workspace.as_ref())?,
+        session: None,
+    };
+    let created = spinner::during("creating", client.create(&request, args.idempotency_key.as_deref())).await?;
+    let sandbox = created.sandbox;
+    // A replay has its workspace already, perhaps with work in it.
+    if !created.replayed {
+        spinner::during("copying the workspace", fill(&client, &sandbox, args.workspace.as_ref(), context.print))
+            .await?;
+    }
+    let print = context.print;
+    if print.json {
+        return print.json(&sandbox).map(|()| exit::OK);
+    }
+    let name = print.note(&inert(&sandbox.name), Style::Bold);
+    print.say(match created.replayed {
+        true => format!("found {name} ({}), created before with this key", sandbox.id),
+        false => format!("created {name} ({}) in {}", sandbox.id, text::took(begin.elapsed())),
+    });
+    print.line(sandbox.id.as_str())?;
+    Ok(exit::OK)
+}
+
+/// The part of a workspace that the server brings in.
+pub(crate) fn source(workspace: Option<&Workspace>) -> Result<WorkspaceSource, Failure> {
+    let Some(Workspace { directory, bind }) = workspace else { return Ok(WorkspaceSource::Empty) };
+    let path = directory.canonicalize().map_err(Failure::io(format!("`{}` cannot be used", directory.display())))?;
+    if !path.is_dir() {
+        return Err(Failure::usage(format!("`{}` is not a directory", directory.display())));
+    }
+    match (bind, path.to_str()) {
+        (Bind::Copy, _) => Ok(WorkspaceSource::Empty),
+        (Bind::ReadWrite, Some(path)) => Ok(WorkspaceSource::Bind { path: path.to_owned() }),
+        (Bind::ReadWrite, None) => Err(Failure::usage("a directory whose name is not UTF-8 cannot be bound")),
+    }
+}
+
+/// The part of a workspace that we bring in: a copy. A sandbox without it would not be what was asked for.
+pub(crate) async fn fill(
+    client: &Client,
+    sandbox: &Sandbox,
+    workspace: Option<&Workspace>,
+    print: Printer,
+) -> Result<(), Failure> {
+    let Some(Workspace { directory, bind: Bind::Copy }) = workspace else { return Ok(()) };
+    let copied = copy::upload_tree(client, sandbox.id.as_str(), "/workspace", directory, print).await;
+    if let Err(failure) = copied {
+        if let Err(error) = client.delete(sandbox.id.as_str()).await {
+            print.warn(format!("{} was not removed again: {}", sandbox.id, exit::chain(&error)));
+        }
+        return Err(failure);
+    }
+    Ok(())
+}
+
+/// A key given twice is a mistake that must not be decided silently.
+pub(crate) fn unique(what: &str, pairs: Vec<(String, String)>) -> Result<BTreeMap<String, String>, Failure> {
+    let mut map = BTreeMap::new();
+    for (key, value) in pairs {
+        if map.insert(key.clone(), value).is_some() {
+            return Err(Failure::usage(format!("the {what} `{key}` is given twice")));
+        }
+    }
+    Ok(map)
+}
+
+pub(crate) async fn ls(args: Ls, context: &Context) -> Result<u8, Failure> {
+    let client = context.client()?;
+    let states = if args.all { SandboxState::ALL.to_vec() } else { args.states };
+    let query = SandboxQuery { labels: unique("label", args.labels)?, states, ..SandboxQuery::default() };
+    let mut sandboxes = std::pin::pin!(client.sandboxes(query));
+    let print = context.print;
+    let mut rows = Vec::new();
+    let now = Utc::now();
+    while let Some(sandbox) = spinner::during("listing sandboxes", sandboxes.try_next()).await? {
+        if print.json {
+            print.json(&sandbox)?;
+        } else if args.quiet {
+            print.line(sandbox.id.as_str())?;
+        } else {
+            rows.push([
+                sandbox.name,
+                sandbox.id.to_string(),
+                sandbox.state.as_str().to_owned(),
+                sandbox.template,
+                text::ago(sandbox.created_at, now),
+                sandbox.expires_at.map_or_else(|| "-".into(), |at| format!("in {}", text::span(at - now))),
+                joined(&sandbox.labels),
+            ]);
+        }
+    }
+    if !print.json && !args.quiet {
+        print.line(table::render(["NAME", "ID", "STATE", "TEMPLATE", "AGE", "EXPIRES", "LABELS"], rows))?;
+    }
+    Ok(exit::OK)
+}
+
+fn joined(pairs: &BTreeMap<String, String>) -> String {
+    pairs.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+}
+
+pub(crate) async fn inspect(which: &Sandboxes, context: &Context) -> Result<u8, Failure> {
+    let client = context.client()?;
+    let print = context.print;
+    let mut first = true;
+    each(which, context, async |name| {
+        let sandbox = client.sandbox(name).await?;
+        if print.json {
+            return print.json(&sandbox);
+        }
+        let gap = if std::mem::take(&mut first) { "" } else { "\n" };
+        print.line(format!("{gap}{}", described(&sandbox)))
+    })
+    .await
+}
+
+fn described(sandbox: &Sandbox) -> String {
+    let mut fields = vec![
+        ("name", sandbox.name.clone()),
+        ("id", sandbox.id.to_string()),
+        ("session", sandbox.session.to_string()),
+        ("state", sandbox.state.as_str().to_owned()),
+    ];
+    if let Some(reason) = &sandbox.reason {
+        fields.push(("reason", format!("{}: {}", reason.code, reason.detail)));
+    }
+    fields.extend([
+        ("template", sandbox.template.clone()),
+        ("provider", sandbox.provider.clone()),
+        (
+            "workspace",
+            match &sandbox.workspace {
+                WorkspaceSource::Empty => "its own".into(),
+                WorkspaceSource::Bind { path } => format!("{path} of the host, read-write"),
+            },
+        ),
+        ("created", sandbox.created_at.to_rfc3339()),
+        ("changed", sandbox.changed_at.to_rfc3339()),
+        ("expires", sandbox.expires_at.map_or_else(|| "never".into(), |at| at.to_rfc3339())),
+    ]);
+    fields.extend(sandbox.labels.iter().map(|(key, value)| ("label", format!("{key}={value}"))));
+    fields.extend(sandbox.env.iter().map(|(key, value)| ("env", format!("{key}={value}"))));
+    table::fields(fields)
+}
+
+pub(crate) async fn stop(which: &Sandboxes, context: &Context) -> Result<u8, Failure> {
+    let client = context.client()?;
+    each(which, context, async |name| changed("stopped", "stopping", name, client.stop(name), context.print).await)
+        .await
+}
+
+pub(crate) async fn start(which: &Sandboxes, context: &Context) -> Result<u8, Failure> {
+    let client = context.client()?;
+    each(which, context, async |name| changed("started", "starting", name, client.start(name), context.print).await)
+        .await
+}
+
+async fn changed(
+    did: &str,
+    doing: &str,
+    name: &str,
+    change: impl Future<Output = sandbar_client::Result<Sandbox>>,
+    print: Printer,
+) -> Result<(), Failure> {
+    let begin = Instant::now();
+    let sandbox = spinner::during(format!("{doing} {}", inert(name)), change).await?;
+    if print.json {
+        return print.json(&sandbox);
+    }
+    let name = print.note(&inert(&sandbox.name), Style::Bold);
+    print.say(format!("{did} {name} ({}) in {}", sandbox.id, text::took(begin.elapsed())));
+    Ok(())
+}
+
+pub(crate) async fn rm(args: &Rm, context: &Context) -> Result<u8, Failure> {
+    let client = context.client()?;
+    let print = context.print;
+    each(&args.which, context, async |name| {
+        let begin = Instant::now();
+        match spinner::during(format!("deleting {}", inert(name)), client.delete(name)).await {
+            Err(error) if args.force && matches!(error.code(), Some(Code::UnknownSandbox | Code::SandboxGone)) => {
+                return Ok(());
+            }
+            outcome => outcome?,
+        }
+        if !print.json {
+            print.say(format!("deleted {} in {}", inert(name), text::took(begin.elapsed())));
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Goes on after a failure, tells each, and ends with the first one's code.
+async fn each(
+    which: &Sandboxes,
+    context: &Context,
+    mut verb: impl AsyncFnMut(&str) -> Result<(), Failure>,
+) -> Result<u8, Failure> {
+    let mut code = exit::OK;
+    for name in &which.sandboxes {
+        match verb(name).await {
+            Ok(()) => {}
+            Err(Failure::Quiet(code)) => return Err(Failure::Quiet(code)),
+            // Nothing after this can work.
+            Err(failure) if failure.code() == exit::UNREACHABLE => return Err(failure),
+            Err(failure) => {
+                context.print.failure(&failure);
+                if code == exit::OK {
+                    code = failure.code();
+                }
+            }
+        }
+    }
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twice_the_same_key_is_a_mistake() {
+        let pairs = |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), String::new())).collect();
+        assert!(unique("label", pairs(&["a", "b"])).is_ok());
+        assert_eq!(unique("label", pairs(&["a", "a"])).err().map(|failure| failure.code()), Some(exit::USAGE));
+    }
+}

@@ -1,0 +1,102 @@
+//! `token create|ls|revoke`: who may call over TCP.
+
+use chrono::Utc;
+use clap::ValueEnum;
+use sandbar_api::{CreateToken, HumanDuration};
+
+use crate::{
+    context::Context,
+    exit::{self, Failure},
+    table,
+    text::{self, inert},
+};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Token {
+    /// Make a token; the secret is printed once and stored nowhere
+    #[command(after_help = "\
+Examples:
+  sandbar token create --name ci --role operator --ttl 90d
+  export SANDBAR_TOKEN=$(sandbar token create --name laptop --role admin)")]
+    Create {
+        /// What it is for, to recognise it in the list
+        #[arg(long)]
+        name: String,
+        /// What it may do
+        #[arg(long, value_enum)]
+        role: Role,
+        /// Stops working after this long, for example 90d
+        #[arg(long, value_name = "DURATION")]
+        ttl: Option<HumanDuration>,
+    },
+    /// List tokens
+    Ls,
+    /// Make tokens stop working at once
+    Revoke {
+        /// Their ids
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Role {
+    /// May read everything and change nothing
+    Viewer,
+    /// May create, use and delete sandboxes
+    Operator,
+    /// May also manage tokens and bind directories of the host
+    Admin,
+}
+
+impl From<Role> for sandbar_api::Role {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Viewer => Self::Viewer,
+            Role::Operator => Self::Operator,
+            Role::Admin => Self::Admin,
+        }
+    }
+}
+
+pub(crate) async fn token(verb: Token, context: &Context) -> Result<u8, Failure> {
+    let client = context.client()?;
+    let print = context.print;
+    match verb {
+        Token::Create { name, role, ttl } => {
+            let new = client.create_token(&CreateToken { name, role: role.into(), ttl }).await?;
+            if print.json {
+                return print.json(&new).map(|()| exit::OK);
+            }
+            print.say(format!(
+                "created token {} ({}); this is the only time it is shown",
+                inert(&new.token.name),
+                new.token.id
+            ));
+            print.line(inert(&new.secret))?;
+        }
+        Token::Ls => {
+            let tokens = client.tokens().await?;
+            if print.json {
+                return tokens.iter().try_for_each(|token| print.json(token)).map(|()| exit::OK);
+            }
+            let now = Utc::now();
+            let rows = tokens.into_iter().map(|token| {
+                let expires = token.expires_at.map_or_else(
+                    || "never".into(),
+                    |at| if at <= now { "expired".into() } else { format!("in {}", text::span(at - now)) },
+                );
+                let role = format!("{:?}", token.role).to_lowercase();
+                [token.id.to_string(), token.name, role, text::ago(token.created_at, now), expires]
+            });
+            print.line(table::render(["ID", "NAME", "ROLE", "AGE", "EXPIRES"], rows))?;
+        }
+        Token::Revoke { ids } => {
+            for id in ids {
+                client.revoke_token(&id).await?;
+                print.say(format!("revoked {}", inert(&id)));
+            }
+        }
+    }
+    Ok(exit::OK)
+}

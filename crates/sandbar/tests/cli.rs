@@ -1,0 +1,249 @@
+//! The command line as a person uses it: real processes, real pipes, a real terminal.
+
+mod support;
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use support::{Host, Outcome, SANDBAR, Server};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn run(arguments: &[&str]) -> Command {
+    let mut command = Command::new(SANDBAR);
+    command.arg("run").args(arguments);
+    command
+}
+
+/// Runs it and insists on success.
+fn done(command: &mut Command) -> Outcome<String> {
+    let Output { status, stdout, stderr } = command.output()?;
+    if !status.success() {
+        return Err(format!("{command:?}: {status}\n{}{}", text(&stdout), text(&stderr)).into());
+    }
+    Ok(text(&stdout))
+}
+
+fn leftovers() -> Outcome<Vec<String>> {
+    let names =
+        fs::read_dir(std::env::temp_dir())?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    Ok(names.filter(|name| name.starts_with("sandbar-run")).collect())
+}
+
+#[test]
+fn run_is_byte_exact_and_its_exit_code_is_ours() -> Outcome {
+    let before = Host::look()?;
+    let mut child = run(&["--", "sh", "-c", "cat; echo oops >&2; exit 42"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let data: Vec<u8> = (0..3_000_000u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut stdin = child.stdin.take().ok_or("no stdin")?;
+    let (copy, writer) = (data.clone(), std::thread::spawn(move || stdin.write_all(&data)));
+    let output = child.wait_with_output()?;
+    writer.join().map_err(|_| "the writer panicked")??;
+    assert!(output.stdout == copy, "{} of {} bytes came back, or others", output.stdout.len(), copy.len());
+    assert_eq!(text(&output.stderr), "oops\n");
+    assert_eq!(output.status.code(), Some(42));
+    for (script, code) in [("kill -TERM $$", 143), ("exit 0", 0)] {
+        assert_eq!(run(&["--", "sh", "-c", script]).status()?.code(), Some(code), "{script}");
+    }
+    assert_eq!(run(&["--", "no-such-command"]).output()?.status.code(), Some(127));
+    assert_eq!(run(&["--", "/etc/passwd"]).output()?.status.code(), Some(126));
+    before.expect_unchanged()
+}
+
+#[test]
+fn run_brings_a_workspace_copied_or_bound() -> Outcome {
+    let place = tempfile::tempdir()?;
+    fs::create_dir(place.path().join("sub"))?;
+    fs::write(place.path().join("sub/file"), "from here")?;
+    std::os::unix::fs::symlink("sub/file", place.path().join("link"))?;
+    let path = place.path().to_str().ok_or("path")?;
+    let script = "cat link; echo changed > sub/file; echo new > new";
+    assert_eq!(done(&mut run(&["--workspace", path, "--", "sh", "-c", script]))?, "from here");
+    assert_eq!(fs::read_to_string(place.path().join("sub/file"))?, "from here", "a copy changed the original");
+    assert!(!place.path().join("new").exists());
+    assert_eq!(done(&mut run(&["--workspace", &format!("{path}:rw"), "--", "sh", "-c", script]))?, "from here");
+    assert_eq!(fs::read_to_string(place.path().join("sub/file"))?, "changed\n");
+    assert_eq!(fs::read_to_string(place.path().join("new"))?, "new\n");
+    Ok(())
+}
+
+#[test]
+fn signals_reach_the_command_and_a_killed_run_leaves_nothing() -> Outcome {
+    let before = Host::look()?;
+    let begun = |command: &mut Command| -> Outcome<(std::process::Child, std::process::ChildStdout)> {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut stdout = child.stdout.take().ok_or("no stdout")?;
+        let mut first = [0; 6];
+        stdout.read_exact(&mut first)?;
+        assert_eq!(&first, b"ready\n");
+        Ok((child, stdout))
+    };
+    let script = "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.02; done";
+    let (mut child, mut stdout) = begun(&mut run(&["--", "sh", "-c", script]))?;
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest)?;
+    assert_eq!((rest.as_str(), child.wait()?.code()), ("caught\n", Some(9)));
+
+    let (mut child, _stdout) = begun(&mut run(&["--", "sh", "-c", "echo ready; exec sleep 1000"]))?;
+    child.kill()?;
+    child.wait()?;
+    before.expect_unchanged()?;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !leftovers()?.is_empty() {
+        assert!(Instant::now() < deadline, "left: {:?}", leftovers()?);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Python's pty module plays the person at a terminal: it opens one, sets its size, types and reads.
+#[test]
+fn a_terminal_has_size_resize_raw_mode_and_ctrl_c() -> Outcome {
+    let person = r#"
+import fcntl, os, pty, struct, sys, termios, time
+def size(fd, rows, cols): fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+pid, fd = pty.fork()
+if pid == 0:
+    time.sleep(0.2)
+    os.execv(sys.argv[1], [sys.argv[1], "run", "-t", "--", "sh"])
+size(fd, 33, 101)
+seen = b""
+def until(word):
+    global seen
+    while word not in seen:
+        data = os.read(fd, 4096)
+        if not data: sys.exit("ended: %r" % seen)
+        seen += data
+    seen = seen.split(word, 1)[1]
+os.write(fd, b"tty; stty size\n"); until(b"/dev/pts/"); until(b"33 101")
+size(fd, 20, 60); 
+for _ in range(200):
+    os.write(fd, b"stty size\n")
+    try: until(b"stty size\r\n")
+    except OSError: break
+    data = os.read(fd, 4096); seen += data
+    if b"20 60" in seen: break
+    time.sleep(0.02)
+else: sys.exit("not resized: %r" % seen)
+os.write(fd, b"sleep 1000\n"); until(b"sleep 1000"); time.sleep(0.3)
+os.write(fd, b"\x03"); os.write(fd, b"echo still-$((40+2))\n"); until(b"still-42")
+os.write(fd, b"exit 5\n")
+try:
+    while os.read(fd, 4096): pass
+except OSError: pass
+_, status = os.waitpid(pid, 0)
+print(os.waitstatus_to_exitcode(status))
+"#;
+    let output = Command::new("timeout").args(["60", "python3", "-c", person, SANDBAR]).output()?;
+    assert_eq!(text(&output.stdout), "5\n", "{}", text(&output.stderr));
+    Ok(())
+}
+
+#[test]
+fn a_day_with_the_client() -> Outcome {
+    let before = Host::look()?;
+    let mut server = Server::start()?;
+    let sandbar = |arguments: &[&str]| done(&mut server.command(arguments));
+    let place = tempfile::tempdir()?;
+    let path = |name: &str| place.path().join(name).to_string_lossy().into_owned();
+
+    let id = sandbar(&["create", "--name", "day", "--label", "kind=test", "--env", "WHO=me"])?.trim().to_owned();
+    assert!(id.starts_with("sbx-"), "{id}");
+    assert!(sandbar(&["ls"])?.contains("day"));
+    assert_eq!(sandbar(&["ls", "-q", "-l", "kind=other"])?, "");
+    let shown: serde_json::Value = serde_json::from_str(&sandbar(&["--json", "inspect", "day"])?)?;
+    assert!(shown.to_string().contains(&id), "{shown}");
+    assert_eq!(sandbar(&["exec", "day", "--", "sh", "-c", "echo $WHO; pwd"])?, "me\n/workspace\n");
+    assert_eq!(server.command(&["exec", "day", "--", "sh", "-c", "exit 4"]).status()?.code(), Some(4));
+
+    fs::create_dir_all(place.path().join("tree/inner"))?;
+    fs::write(place.path().join("tree/inner/file"), [0, 159, 146, 150])?;
+    sandbar(&["cp", &path("tree"), "day:/workspace/"])?;
+    assert_eq!(sandbar(&["exec", "day", "--", "ls", "/workspace/tree/inner"])?, "file\n");
+    sandbar(&["cp", "day:/workspace/tree", &path("back")])?;
+    assert_eq!(fs::read(place.path().join("back/inner/file"))?, [0, 159, 146, 150]);
+    sandbar(&["cp", "day:/workspace/tree/inner/file", &path("one")])?;
+    assert_eq!(fs::read(path("one"))?, [0, 159, 146, 150]);
+
+    sandbar(&["exec", "-d", "day", "--", "sh", "-c", "echo logged; exec sleep 1000"])?;
+    let processes: serde_json::Value = serde_json::from_str(&sandbar(&["--json", "ps", "day"])?)?;
+    let running = processes.to_string();
+    assert!(running.contains("running"), "{running}");
+    let process = processes["processes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .rfind(|one| one["state"] == "running")
+        .ok_or("none runs")?["id"]
+        .as_str()
+        .ok_or("no id")?
+        .to_owned();
+    assert_eq!(sandbar(&["logs", "day", &process])?, "logged\n");
+    sandbar(&["kill", "day", &process])?;
+    sandbar(&["logs", "-f", "day", &process])?;
+    sandbar(&["stop", "day"])?;
+    let refused = server.command(&["exec", "day", "--", "true"]).output()?;
+    assert_eq!(refused.status.code(), Some(5), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("hint:"), "{}", text(&refused.stderr));
+    sandbar(&["start", "day"])?;
+    assert!(sandbar(&["template", "ls"])?.contains("default"));
+    assert!(sandbar(&["template", "show", "default"])?.contains("local"));
+    let token: serde_json::Value =
+        serde_json::from_str(&sandbar(&["--json", "token", "create", "--name", "t", "--role", "viewer"])?)?;
+    let secret = token["secret"].as_str().ok_or("no secret")?;
+    let over_tcp = |token: &str| {
+        let mut command = Command::new(SANDBAR);
+        command.args(["ls", "-q"]).env("SANDBAR_SERVER", server.base().unwrap_or_default()).env("SANDBAR_TOKEN", token);
+        command.output()
+    };
+    assert_eq!(text(&over_tcp(secret)?.stdout).lines().count(), 1);
+    sandbar(&["token", "revoke", token["id"].as_str().ok_or("no id")?])?;
+    assert_eq!(over_tcp(secret)?.status.code(), Some(6));
+    assert!(sandbar(&["events"])?.contains("sandbox.ready"));
+    sandbar(&["rm", "-f", "day"])?;
+    assert_eq!(server.command(&["inspect", "day"]).output()?.status.code(), Some(4));
+    server.kill()?;
+    assert_eq!(server.command(&["ls"]).output()?.status.code(), Some(3));
+    before.expect_unchanged()
+}
+
+#[test]
+fn a_second_server_and_a_home_that_cannot_be_written_are_refused() -> Outcome {
+    let server = Server::start()?;
+    let second = server.command(&["up", "--listen", "127.0.0.1:0"]).stdin(Stdio::null()).output()?;
+    assert!(!second.status.success());
+    assert!(text(&second.stderr).contains("in use"), "{}", text(&second.stderr));
+    let beyond = server.command(&["up", "--listen", "0.0.0.0:0", "--home", "/tmp/sandbar-never"]).output()?;
+    assert!(!beyond.status.success() && text(&beyond.stderr).contains("TLS"), "{}", text(&beyond.stderr));
+    let nowhere = server.command(&["--home", "/proc/nowhere", "up", "--listen", "127.0.0.1:0"]).output()?;
+    assert!(!nowhere.status.success() && text(&nowhere.stderr).contains("/proc/nowhere"), "{}", text(&nowhere.stderr));
+    Ok(())
+}
+
+#[test]
+fn a_host_without_user_namespaces_is_told_the_sysctl() -> Outcome {
+    let closed = |arguments: &str| {
+        let script = format!("echo 0 > /proc/sys/user/max_user_namespaces && exec {SANDBAR} {arguments}");
+        Command::new("unshare").args(["--user", "--map-root-user", "sh", "-c", &script]).output()
+    };
+    for arguments in ["doctor", "run -- true"] {
+        let output = closed(arguments)?;
+        assert!(!output.status.success(), "{arguments}");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(said.contains("user.max_user_namespaces"), "{arguments}: {said}");
+    }
+    // The control: the same host with them.
+    done(Command::new(SANDBAR).arg("doctor"))?;
+    Ok(())
+}

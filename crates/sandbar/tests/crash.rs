@@ -1,0 +1,234 @@
+//! The promise that nothing is lost: sandboxes are made, used and deleted while the server is killed with SIGKILL at
+//! random moments, again and again. Afterwards every answer that was given must still be true.
+
+mod support;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::StreamExt as _;
+use sandbar_api::{CreateSandbox, ExecRequest, ProcessState, SandboxState, StartProcess};
+use sandbar_client::{Client, OutputItem, SandboxQuery};
+use support::{Host, Outcome, Server};
+
+const ROUNDS: u32 = 100;
+const WORKERS: u64 = 3;
+
+/// What callers were told, and may therefore rely on.
+#[derive(Default)]
+struct Told {
+    created: BTreeSet<String>,
+    /// A delete was asked for: whether it came through is known only if it was answered.
+    deleting: BTreeSet<String>,
+    deleted: BTreeSet<String>,
+    /// Process → (sandbox, what it writes).
+    started: BTreeMap<String, (String, String)>,
+}
+
+/// Enough of a random number generator, seeded so that a failure can be repeated.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_when_the_server_is_killed() -> Outcome {
+    let before = Host::look()?;
+    let seed = u64::from(std::process::id()) + 0x9e37_79b9_7f4a_7c15;
+    println!("seed {seed:#x}");
+    let mut dice = Dice(seed);
+    let mut server = Server::start()?;
+    let client = server.client()?;
+
+    // One process writes through all the rounds; another viewer follows it through all the restarts.
+    let steady = client.create(&CreateSandbox { name: Some("steady".into()), ..Default::default() }, None).await?;
+    let script =
+        "i=0; while [ ! -e /tmp/stop ]; do echo $i; i=$((i+1)); [ $((i % 64)) = 0 ] && sleep 0.01; done; echo end";
+    let counter = client.start_process("steady", &shell(script)).await?;
+    let viewer = tokio::spawn(follow(client.clone(), counter.id.to_string()));
+
+    let told = Arc::new(Mutex::new(Told::default()));
+    let over = Arc::new(AtomicBool::new(false));
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|number| {
+            tokio::spawn(work(server.impatient(), told.clone(), over.clone(), Dice(seed ^ (number + 1) << 32)))
+        })
+        .collect();
+    for _ in 0..ROUNDS {
+        tokio::time::sleep(Duration::from_millis(5 + dice.roll(120))).await;
+        server.kill()?;
+        server.restart()?;
+    }
+    over.store(true, Ordering::SeqCst);
+    for worker in workers {
+        worker.await??;
+    }
+    let stop = ExecRequest { argv: ["touch", "/tmp/stop"].map(String::from).into(), ..exec() };
+    client.exec("steady", &stop).await?;
+
+    expect_counted(&viewer.await??)?;
+    expect_told(&client, &told).await?;
+    expect_gapless(&client).await?;
+
+    let left: Vec<_> = client.sandboxes(SandboxQuery::default()).collect::<Vec<_>>().await;
+    for sandbox in left {
+        client.delete(sandbox?.id.as_str()).await?;
+    }
+    assert_eq!(client.sandbox(steady.sandbox.id.as_str()).await?.state, SandboxState::Deleted);
+    let files: Vec<_> = std::fs::read_dir(server.home.path().join("local"))?.flatten().map(|e| e.file_name()).collect();
+    assert_eq!(files, ["base-1"], "files of sandboxes were left");
+    assert_eq!(std::fs::read_dir(server.home.path().join("output"))?.count(), 0, "output was left");
+    server.kill()?;
+    before.expect_unchanged()
+}
+
+fn exec() -> ExecRequest {
+    ExecRequest {
+        argv: vec![],
+        env: BTreeMap::new(),
+        cwd: None,
+        timeout: None,
+        stdin: None,
+        max_output: sandbar_api::process::default_output_cap(),
+    }
+}
+
+fn shell(script: &str) -> StartProcess {
+    StartProcess { argv: ["sh", "-c", script].map(String::from).into(), ..Default::default() }
+}
+
+/// Creates, starts, execs and deletes until told to stop; a dead server is no failure, a wrong answer is.
+async fn work(client: Outcome<Client>, told: Arc<Mutex<Told>>, over: Arc<AtomicBool>, mut dice: Dice) -> Outcome {
+    let client = client?;
+    let mut mine: Vec<String> = vec![];
+    let mut number = 0u64;
+    let note =
+        |change: &mut dyn FnMut(&mut Told)| change(&mut told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    while !over.load(Ordering::SeqCst) {
+        number += 1;
+        let pick = (!mine.is_empty()).then(|| mine[dice.roll(mine.len() as u64) as usize].clone());
+        match (dice.roll(4), pick) {
+            (0, Some(id)) if mine.len() > 2 => {
+                mine.retain(|known| known != &id);
+                note(&mut |told| drop(told.deleting.insert(id.clone())));
+                if client.delete(&id).await.is_ok() {
+                    note(&mut |told| drop(told.deleted.insert(id.clone())));
+                }
+            }
+            (1, Some(id)) => {
+                let text = format!("{id} {number}\n");
+                let script = format!("printf '%s' '{text}'");
+                if let Ok(process) = client.start_process(&id, &shell(&script)).await {
+                    note(&mut |told| {
+                        told.started.insert(process.id.to_string(), (id.clone(), text.clone()));
+                    });
+                }
+            }
+            (2, Some(id)) => {
+                let word = format!("word-{number}");
+                let request = ExecRequest { argv: vec!["echo".into(), word.clone()], ..exec() };
+                if let Ok(result) = client.exec(&id, &request).await {
+                    assert_eq!(result.stdout, format!("{word}\n"), "an exec was answered wrongly");
+                }
+            }
+            _ if mine.len() < 6 => {
+                if let Ok(created) = client.create(&CreateSandbox::default(), None).await {
+                    let id = created.sandbox.id.to_string();
+                    note(&mut |told| drop(told.created.insert(id.clone())));
+                    mine.push(id);
+                }
+            }
+            _ => {}
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+async fn follow(client: Client, process: String) -> Outcome<Vec<u8>> {
+    let mut seen = Vec::new();
+    let mut output = std::pin::pin!(client.output("steady", &process, Some(0), true));
+    while let Some(item) = output.next().await {
+        match item? {
+            OutputItem::Chunk(chunk) => {
+                assert_eq!(chunk.offset, seen.len() as u64, "a byte is missing or came twice");
+                seen.extend(chunk.data);
+            }
+            OutputItem::Exit(_) => break,
+        }
+    }
+    Ok(seen)
+}
+
+/// 0, 1, 2, … and `end`: each line once.
+fn expect_counted(seen: &[u8]) -> Outcome {
+    let text = std::str::from_utf8(seen)?;
+    let mut lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.pop(), Some("end"));
+    assert!(lines.len() > 1000, "the counter hardly ran: {} lines", lines.len());
+    for (number, line) in lines.iter().enumerate() {
+        assert_eq!(*line, number.to_string(), "line {number} is missing or came twice");
+    }
+    Ok(())
+}
+
+async fn expect_told(client: &Client, told: &Mutex<Told>) -> Outcome {
+    let Told { created, deleting, deleted, started } =
+        std::mem::take(&mut *told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    println!("{} created, {} deleted, {} processes", created.len(), deleted.len(), started.len());
+    assert!(
+        created.len() > 10 && !deleted.is_empty() && started.len() > 10,
+        "the rounds did too little to show anything"
+    );
+    for id in created.difference(&deleting) {
+        assert_eq!(client.sandbox(id).await?.state, SandboxState::Ready, "{id} was lost");
+        let request = ExecRequest { argv: vec!["echo".into(), "alive".into()], ..exec() };
+        assert_eq!(client.exec(id, &request).await?.stdout, "alive\n");
+    }
+    for id in &deleted {
+        assert_eq!(client.sandbox(id).await?.state, SandboxState::Deleted, "{id} came back");
+    }
+    for (process, (sandbox, text)) in started.iter().filter(|(_, (sandbox, _))| !deleting.contains(sandbox)) {
+        let mut written = Vec::new();
+        let mut output = std::pin::pin!(client.output(sandbox, process, Some(0), true));
+        while let Some(item) = output.next().await {
+            match item? {
+                OutputItem::Chunk(chunk) => written.extend(chunk.data),
+                OutputItem::Exit(process) => {
+                    assert_eq!(process.state, ProcessState::Exited);
+                    assert_eq!(process.exit.map(|exit| exit.code), Some(0));
+                    break;
+                }
+            }
+        }
+        assert_eq!(String::from_utf8_lossy(&written), *text, "output of {process}");
+    }
+    Ok(())
+}
+
+async fn expect_gapless(client: &Client) -> Outcome {
+    let mut next = 1;
+    loop {
+        let page = client.event_page(next, Some(1000), None).await?;
+        if page.is_empty() {
+            assert!(next > 100, "hardly any events");
+            return Ok(());
+        }
+        for event in page {
+            assert_eq!(event.seq, next, "a gap in the event log");
+            next += 1;
+        }
+    }
+}

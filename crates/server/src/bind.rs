@@ -1,0 +1,198 @@
+//! Listeners: where the server can be reached, refused before it starts when that would be unsafe or impossible.
+
+use std::{
+    fs, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use axum::Router;
+use rustls::{
+    ServerConfig,
+    crypto::aws_lc_rs,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject as _},
+    },
+};
+use sandbar_engine::Engine;
+use tokio::net::{TcpListener, UnixListener};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::{App, Surface, access::Site, observe::Meters, routes, sign_in::SignIn};
+
+/// PEM files.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `None`: the Unix socket only. Port 0: any free one.
+    pub tcp: Option<SocketAddr>,
+    /// Demanded when `tcp` is not a loopback address.
+    pub tls: Option<Tls>,
+    pub socket: PathBuf,
+    pub version: &'static str,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error(
+        "refusing to listen on {0} without TLS: anybody on the network could read tokens. Give a certificate and key, or listen on 127.0.0.1"
+    )]
+    NeedsTls(SocketAddr),
+    #[error(
+        "cannot listen on {0}: the address is in use. Stop what uses it (another `sandbar up`?), or choose another with --listen"
+    )]
+    AddressInUse(SocketAddr),
+    #[error("cannot listen on {address}. Choose another address with --listen")]
+    Tcp { address: SocketAddr, source: io::Error },
+    #[error("cannot read the TLS {what} {path}. Give a PEM file that this user may read")]
+    Pem { what: &'static str, path: PathBuf, source: pem::Error },
+    #[error("{0} holds no certificate. Give a PEM file with the server's certificate first, then its intermediates")]
+    NoCertificate(PathBuf),
+    #[error("the TLS certificate and key cannot be used. Give a certificate and the private key it was made for")]
+    Tls(#[source] rustls::Error),
+    #[error(
+        "the socket path {path} is too long: {length} bytes, and Unix allows {MAX_SOCKET_PATH}. Use a home with a shorter path"
+    )]
+    SocketTooLong { path: PathBuf, length: usize },
+    #[error("{0} is in the way: it is not a socket. Move it, or use another home")]
+    NotASocket(PathBuf),
+    #[error(
+        "{path} can be written by others (mode {mode:04o}), who could put their own socket there. Run `chmod 700` on it"
+    )]
+    OpenDirectory { path: PathBuf, mode: u32 },
+    #[error("cannot create the socket {path}. Make its directory writable for this user, or use another home")]
+    Socket { path: PathBuf, source: io::Error },
+    #[error("the system gives no random numbers. Check that /dev/urandom and getrandom(2) work")]
+    Random(#[source] getrandom::Error),
+}
+
+/// `sun_path` without its terminating NUL.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// Bound listeners; nobody is answered before [`Server::serve`].
+pub struct Server {
+    pub(crate) tcp: Option<Tcp>,
+    pub(crate) socket: UnixListener,
+    pub(crate) socket_path: PathBuf,
+    pub(crate) router: Router,
+    pub(crate) app: App,
+}
+
+pub(crate) struct Tcp {
+    pub(crate) listener: TcpListener,
+    pub(crate) address: SocketAddr,
+    pub(crate) tls: Option<TlsAcceptor>,
+}
+
+impl Server {
+    pub async fn bind(engine: Engine, options: Options) -> Result<Self, BindError> {
+        let tcp = match options.tcp {
+            Some(address) => Some(tcp(address, options.tls.as_ref()).await?),
+            None => None,
+        };
+        let socket = socket(&options.socket)?;
+        let site = tcp.as_ref().map_or_else(Site::nowhere, |tcp| Site::new(tcp.address, tcp.tls.is_some()));
+        let app = App::new(engine, site, options.version).map_err(BindError::Random)?;
+        Ok(Self { tcp, socket, socket_path: options.socket, router: routes::router(&app), app })
+    }
+
+    /// With the real port when 0 was asked for.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.tcp.as_ref().map(|tcp| tcp.address)
+    }
+
+    /// Signs a browser in, once, within ten minutes. The code is in the fragment, which browsers never send.
+    pub fn sign_in_link(&self) -> Option<String> {
+        let tcp = self.tcp.as_ref()?;
+        let mut address = tcp.address;
+        match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+            IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+            _ => {}
+        }
+        let scheme = if tcp.tls.is_some() { "https" } else { "http" };
+        Some(format!("{scheme}://{address}/#code={}", self.app.sign_in.code()?))
+    }
+}
+
+impl App {
+    pub(crate) fn new(engine: Engine, site: Site, version: &'static str) -> Result<Self, getrandom::Error> {
+        Ok(Self(Arc::new(Surface {
+            sign_in: SignIn::new()?,
+            meters: Meters::new(&engine)?,
+            engine,
+            site,
+            version,
+            closing: CancellationToken::new(),
+        })))
+    }
+}
+
+async fn tcp(address: SocketAddr, tls: Option<&Tls>) -> Result<Tcp, BindError> {
+    if tls.is_none() && !address.ip().is_loopback() {
+        return Err(BindError::NeedsTls(address));
+    }
+    let tls = tls.map(acceptor).transpose()?;
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::AddressInUse(address),
+        _ => BindError::Tcp { address, source },
+    };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok(Tcp { listener, address, tls })
+}
+
+fn acceptor(tls: &Tls) -> Result<TlsAcceptor, BindError> {
+    let unreadable = |what, path: &Path| {
+        let path = path.to_owned();
+        move |source| BindError::Pem { what, path, source }
+    };
+    let chain: Vec<_> = CertificateDer::pem_file_iter(&tls.certificate)
+        .and_then(Iterator::collect)
+        .map_err(unreadable("certificate", &tls.certificate))?;
+    if chain.is_empty() {
+        return Err(BindError::NoCertificate(tls.certificate.clone()));
+    }
+    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(unreadable("key", &tls.key))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(BindError::Tls)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// The home's lock says that no other server runs here, so a socket that exists is left over.
+fn socket(path: &Path) -> Result<UnixListener, BindError> {
+    let length = path.as_os_str().len();
+    if length > MAX_SOCKET_PATH {
+        return Err(BindError::SocketTooLong { path: path.to_owned(), length });
+    }
+    let failed = |source| BindError::Socket { path: path.to_owned(), source };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    let mode = fs::metadata(directory).map_err(failed)?.permissions().mode() & 0o7777;
+    // In a sticky directory others cannot replace what is ours.
+    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+        return Err(BindError::OpenDirectory { path: directory.to_owned(), mode });
+    }
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path).map_err(failed)?,
+        Ok(_) => return Err(BindError::NotASocket(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    // Whoever got in between these two lines meets the check of the peer's uid.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    Ok(listener)
+}

@@ -1,0 +1,55 @@
+//! The HTTP surface over the engine: REST, event streams, the docs page and metrics, on one TCP listener and one Unix
+//! socket. It decides who may call and how an answer looks on the wire; what happens is decided by the engine.
+
+mod access;
+mod bind;
+mod extract;
+mod headers;
+mod observe;
+mod openapi;
+mod problem;
+mod routes;
+mod serve;
+mod sign_in;
+mod sse;
+mod upload;
+
+#[cfg(test)]
+mod tests;
+
+use std::{ops::Deref, sync::Arc};
+
+use axum::extract::FromRef;
+use sandbar_engine::Engine;
+use tokio_util::sync::CancellationToken;
+
+pub use bind::{BindError, Options, Server, Tls};
+pub use openapi::openapi;
+
+/// What every request may reach.
+#[derive(Clone)]
+struct App(Arc<Surface>);
+
+struct Surface {
+    engine: Engine,
+    site: access::Site,
+    sign_in: sign_in::SignIn,
+    meters: observe::Meters,
+    version: &'static str,
+    /// Cancelled when the server shuts down: streams end themselves.
+    closing: CancellationToken,
+}
+
+impl Deref for App {
+    type Target = Surface;
+
+    fn deref(&self) -> &Surface {
+        &self.0
+    }
+}
+
+impl FromRef<App> for Engine {
+    fn from_ref(app: &App) -> Engine {
+        app.engine.clone()
+    }
+}

@@ -1,0 +1,132 @@
+//! The event log: read in pages, or followed live.
+
+use axum::{
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse as _, Response},
+};
+use futures_util::{StreamExt as _, stream};
+use sandbar_api::{Code, Event, EventPage, Problem};
+use sandbar_engine::Engine;
+use serde::Deserialize;
+use tokio::sync::watch;
+use utoipa::IntoParams;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    App,
+    extract::{Query, last_event_id},
+    problem::{Result, bad_request, shutting_down},
+    sse,
+};
+
+const DEFAULT_LIMIT: u32 = 100;
+const MAX_LIMIT: u32 = 1000;
+/// Read at once while following.
+const BATCH: u32 = 256;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::default().routes(routes!(events))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct EventsQuery {
+    /// The first sequence number wanted; the first one still kept when absent.
+    from: Option<u64>,
+    /// 100 when absent. Not for a live stream.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// Only events about this sandbox: its id or name.
+    sandbox: Option<String>,
+}
+
+/// Read or follow events
+///
+/// A page, or with `Accept: text/event-stream` everything from there on, live: `id` is the sequence number, `event` the
+/// type. Resume with `Last-Event-ID` or `from`.
+#[utoipa::path(
+    get, path = "/v1/events", operation_id = "events", tag = "events",
+    params(EventsQuery, ("Last-Event-ID" = Option<u64>, Header, description = "Instead of `from`, for a live stream.")),
+    responses(
+        (status = 200, description = "The events.",
+            content((EventPage = "application/json"), (Event = "text/event-stream"))),
+        (status = 400, description = "`bad_request`"),
+        (status = 404, description = "`unknown_sandbox`"),
+        (status = 410, description = "`events_dropped`, with `first_kept`"),
+    )
+)]
+async fn events(State(app): State<App>, Query(query): Query<EventsQuery>, headers: HeaderMap) -> Result<Response> {
+    let live = sse::wanted(&headers);
+    let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        return Err(bad_request(format!("{limit} is not a limit."), format!("Use 1 to {MAX_LIMIT}.")).into());
+    }
+    // A browser that connects again repeats the first URL; its Last-Event-ID is newer.
+    let seen = if live { last_event_id(&headers)? } else { None };
+    let after = seen.or(query.from.map(|from| from.saturating_sub(1)));
+    let mut log = Log { engine: app.engine.clone(), head: app.engine.head(), after: 0, sandbox: query.sandbox };
+    let first = log.begin(after, if live { BATCH } else { limit }).await?;
+    if !live {
+        return Ok(axum::Json(EventPage { events: first }).into_response());
+    }
+    let rest = stream::unfold(Some(log), async |log| {
+        let mut log = log?;
+        match log.wait().await {
+            Ok(batch) => Some((Ok(batch), Some(log))),
+            Err(problem) => Some((Err(problem), None)),
+        }
+    });
+    let frames = stream::iter([Ok(first)]).chain(rest).flat_map(|batch| {
+        let (events, failed) = match batch {
+            Ok(events) => (events, None),
+            Err(problem) => (Vec::new(), Some(Err(problem))),
+        };
+        stream::iter(events.into_iter().map(|event| sse::frame(Some(event.seq), &event.kind, &event)).chain(failed))
+    });
+    Ok(sse::respond(frames, app.closing.clone()))
+}
+
+/// A place in the log.
+struct Log {
+    engine: Engine,
+    head: watch::Receiver<u64>,
+    after: u64,
+    sandbox: Option<String>,
+}
+
+impl Log {
+    async fn begin(&mut self, after: Option<u64>, limit: u32) -> std::result::Result<Vec<Event>, Problem> {
+        self.after = after.unwrap_or(0);
+        match self.read(limit).await {
+            // Nobody asked for the dropped ones: begin with the first that is kept.
+            Err(Problem { code: Code::EventsDropped, first_kept: Some(first), .. }) if after.is_none() => {
+                self.after = first.saturating_sub(1);
+                self.read(limit).await
+            }
+            other => other,
+        }
+    }
+
+    async fn read(&mut self, limit: u32) -> std::result::Result<Vec<Event>, Problem> {
+        // Taken before reading: what is appended meanwhile wakes the next wait.
+        let head = *self.head.borrow_and_update();
+        let events = self.engine.events(self.after, limit, self.sandbox.as_deref()).await?;
+        // None of those up to the head were about this sandbox: they need not be looked at again.
+        self.after = events.last().map_or(self.after.max(head), |event| event.seq);
+        Ok(events)
+    }
+
+    /// The next events, at least one.
+    async fn wait(&mut self) -> std::result::Result<Vec<Event>, Problem> {
+        loop {
+            let events = self.read(BATCH).await?;
+            if !events.is_empty() {
+                return Ok(events);
+            }
+            // The sender goes when the engine does.
+            self.head.changed().await.map_err(|_| shutting_down())?;
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Liveness and readiness, for supervisors: open to everybody, and telling nothing else.
+
+use axum::{Json, extract::State, http::StatusCode};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    App,
+    problem::{Refused, Result},
+};
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::default().routes(routes!(healthz)).routes(routes!(readyz))
+}
+
+#[derive(Serialize, ToSchema)]
+struct Health {
+    #[schema(example = "ok")]
+    status: &'static str,
+    version: &'static str,
+}
+
+/// Whether the server lives
+#[utoipa::path(
+    get, path = "/healthz", operation_id = "healthz", tag = "health", security(()),
+    responses((status = 200, description = "It does.", body = Health))
+)]
+async fn healthz(State(app): State<App>) -> Json<Health> {
+    Json(Health { status: "ok", version: app.version })
+}
+
+/// Whether the server can do its work
+///
+/// The store takes writes and a provider can make sandboxes.
+#[utoipa::path(
+    get, path = "/readyz", operation_id = "readyz", tag = "health", security(()),
+    responses((status = 200, description = "It can.", body = Health), (status = 503, description = "Why it cannot."))
+)]
+async fn readyz(State(app): State<App>) -> Result<Json<Health>> {
+    match app.engine.ready().await {
+        Ok(()) => Ok(Json(Health { status: "ready", version: app.version })),
+        // Whatever the cause, supervisors look for this status.
+        Err(mut problem) => {
+            problem.status = StatusCode::SERVICE_UNAVAILABLE.as_u16();
+            Err(Refused(problem))
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The routes, each registered together with its description, so that router and OpenAPI document cannot drift.
+//!
+//! A route is in one of three groups, and its group decides what stands in front of it: `open` nothing but the checks
+//! of Host and Origin, `guarded` a token, `admin` an admin's token. What is not listed is guarded too.
+
+mod docs;
+mod events;
+mod exec;
+mod files;
+mod health;
+mod host;
+mod metrics;
+mod output;
+mod processes;
+mod range;
+mod sandboxes;
+mod sign_in;
+mod templates;
+mod tokens;
+
+use axum::{Router, middleware};
+use serde::Deserialize;
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::{IntoParams, openapi::OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::{App, access, headers, observe, problem};
+
+fn open() -> OpenApiRouter<App> {
+    OpenApiRouter::default().merge(health::routes()).merge(sign_in::routes()).merge(docs::routes())
+}
+
+fn guarded() -> OpenApiRouter<App> {
+    OpenApiRouter::default()
+        .merge(sandboxes::routes())
+        .merge(exec::routes())
+        .merge(processes::routes())
+        .merge(output::routes())
+        .merge(files::routes())
+        .merge(events::routes())
+        .merge(templates::routes())
+        .merge(host::routes())
+        .merge(metrics::routes())
+}
+
+fn admin() -> OpenApiRouter<App> {
+    tokens::routes()
+}
+
+/// The document as the routes alone make it.
+pub(crate) fn documented() -> OpenApi {
+    OpenApiRouter::default().merge(open()).merge(guarded()).merge(admin()).into_openapi()
+}
+
+/// Layers are read from the bottom up: the last one sees a request first.
+pub(crate) fn router(app: &App) -> Router {
+    let (open, _) = open().split_for_parts();
+    let (guarded, _) = guarded().split_for_parts();
+    let (admin, _) = admin().split_for_parts();
+    let guarded = guarded
+        .merge(admin.route_layer(middleware::from_fn(access::admin_only)))
+        .fallback(problem::unknown_route)
+        .method_not_allowed_fallback(problem::method_not_allowed)
+        .layer(middleware::from_fn_with_state(app.clone(), access::authenticate));
+    open.method_not_allowed_fallback(problem::method_not_allowed)
+        .merge(guarded)
+        .layer(CatchPanicLayer::custom(problem::panicked))
+        // Before any token is looked at: a rebound name must not learn whether one is valid.
+        .layer(middleware::from_fn_with_state(app.clone(), access::site))
+        .layer(middleware::from_fn(headers::harden))
+        .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
+        .with_state(app.clone())
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct SandboxPath {
+    /// The sandbox's id or name.
+    sandbox: String,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct ProcessPath {
+    /// The sandbox's id or name.
+    sandbox: String,
+    /// The process's id.
+    process: String,
+}

@@ -1,0 +1,197 @@
+//! Accept loops and connections: who is let in, how long a silent peer is waited for, and how all of it ends.
+
+use std::{
+    convert::Infallible,
+    future::pending,
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::{Router, body::Body, extract::Request};
+use hyper::body::Incoming;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{
+        conn::auto::Builder,
+        graceful::{GracefulShutdown, Watcher},
+    },
+    service::TowerToHyperService,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream, UnixStream},
+    task::JoinSet,
+    time::{Sleep, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tower::Service as _;
+
+use crate::{Server, access::Channel, bind::Tcp};
+
+/// For a TLS handshake, the first bytes of a connection, and the head of an HTTP/1 request.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// For requests under way when the server shuts down.
+const GRACE: Duration = Duration::from_secs(5);
+/// Descriptors are shared with the sandboxes' connections; the owner's socket is not counted.
+const MAX_TCP_CONNECTIONS: usize = 4096;
+/// Enough for a file transfer at the speed of a local disk.
+const WINDOW: u32 = 1024 * 1024;
+
+impl Server {
+    /// Answers until `shutdown`; then stops accepting, ends event streams, and waits a little for other requests.
+    pub async fn serve(self, shutdown: CancellationToken) -> Result<(), io::Error> {
+        let Self { tcp, socket, socket_path, router, app } = self;
+        let (listener, tls) = match tcp {
+            Some(Tcp { listener, tls, .. }) => (Some(listener), tls),
+            None => (None, None),
+        };
+        let graceful = GracefulShutdown::new();
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                Some(ended) = connections.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "a connection's task failed");
+                    }
+                }
+                accepted = accept(listener.as_ref()), if connections.len() < MAX_TCP_CONNECTIONS => match accepted {
+                    Ok(stream) => {
+                        let (tls, router, watcher) = (tls.clone(), router.clone(), graceful.watcher());
+                        connections.spawn(async move {
+                            match tls {
+                                None => connection(stream, Channel::Tcp, router, watcher).await,
+                                Some(tls) => match timeout(PATIENCE, tls.accept(stream)).await {
+                                    Ok(Ok(stream)) => connection(stream, Channel::Tcp, router, watcher).await,
+                                    Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                                    Err(_) => tracing::debug!("TLS handshake took too long"),
+                                },
+                            }
+                        });
+                    }
+                    Err(error) => breathe(&error).await,
+                },
+                accepted = socket.accept() => match accepted {
+                    Ok((stream, _)) if is_owner(&stream) => {
+                        connections.spawn(connection(stream, Channel::Socket, router.clone(), graceful.watcher()));
+                    }
+                    Ok(_) => tracing::warn!("refused another user on the Unix socket"),
+                    Err(error) => breathe(&error).await,
+                },
+            }
+        }
+        drop((listener, socket));
+        let removed = std::fs::remove_file(&socket_path);
+        app.closing.cancel();
+        if timeout(GRACE, graceful.shutdown()).await.is_err() {
+            tracing::warn!("requests were still under way after {} s and are broken off", GRACE.as_secs());
+        }
+        connections.shutdown().await;
+        removed
+    }
+}
+
+async fn accept(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
+    match listener {
+        Some(listener) => {
+            let (stream, _) = listener.accept().await?;
+            // Answers and frames are written whole; waiting to merge them only adds latency.
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        }
+        None => pending().await,
+    }
+}
+
+/// Out of descriptors, most likely: accepting again at once would spin.
+async fn breathe(error: &io::Error) {
+    tracing::warn!(%error, "cannot accept a connection");
+    sleep(Duration::from_millis(100)).await;
+}
+
+/// The socket's mode already keeps others out; this holds when somebody loosened it. Root can do everything anyway.
+fn is_owner(stream: &UnixStream) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+}
+
+async fn connection<T>(stream: T, channel: Channel, router: Router, watcher: Watcher)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = tower::service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(channel);
+        let request: Request = request.map(Body::new);
+        let answering: axum::routing::future::RouteFuture<Infallible> = router.clone().call(request);
+        answering
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .keep_alive_interval(Duration::from_secs(30));
+    let io = TokioIo::new(Opening::new(stream));
+    let serving = builder.serve_connection(io, TowerToHyperService::new(service)).into_owned();
+    if let Err(error) = watcher.watch(serving).await {
+        tracing::debug!(error, "a connection ended early");
+    }
+}
+
+/// Long enough to tell HTTP/1 from HTTP/2.
+const OPENING_BYTES: usize = 24;
+
+/// A stream that fails unless its first bytes come soon: hyper's own timeouts start when it knows the protocol.
+struct Opening<T> {
+    stream: T,
+    seen: usize,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl<T> Opening<T> {
+    fn new(stream: T) -> Self {
+        Self { stream, seen: 0, deadline: Box::pin(sleep(PATIENCE)) }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Opening<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        if self.seen < OPENING_BYTES && self.deadline.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        self.seen += buf.filled().len() - before;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Opening<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

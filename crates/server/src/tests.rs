@@ -1,0 +1,278 @@
+//! The whole router over an engine without providers: who is let in, and what every answer carries.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::{HeaderMap, Request, StatusCode, header, response::Parts},
+};
+use futures_util::StreamExt as _;
+use sandbar_api::{CreateToken, Problem, Role};
+use sandbar_engine::{Config, Engine};
+use tempfile::TempDir;
+use tower::ServiceExt as _;
+
+use crate::{
+    App,
+    access::{Channel, Site},
+    openapi, routes,
+};
+
+/// Open without a token, and why the document must not grow beyond it unnoticed.
+const OPEN: [(&str, &str); 3] = [("get", "/healthz"), ("get", "/readyz"), ("post", "/v1/login")];
+
+struct Bench {
+    router: Router,
+    app: App,
+    _home: TempDir,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let home = TempDir::new().unwrap();
+        let config = Config { home: home.path().to_owned(), providers: Vec::new() };
+        let engine = Engine::open(config).await.unwrap();
+        let app = App::new(engine, Site::new("127.0.0.1:7227".parse().unwrap(), false), "test").unwrap();
+        Self { router: routes::router(&app), app, _home: home }
+    }
+
+    async fn token(&self, role: Role) -> String {
+        let request = CreateToken { name: "test".to_owned(), role, ttl: None };
+        format!("Bearer {}", self.app.engine.create_token(request).await.unwrap().secret)
+    }
+
+    async fn begin(&self, channel: Channel, request: Request<Body>) -> (Parts, Body) {
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.insert(channel);
+        if !parts.headers.contains_key(header::HOST) {
+            parts.headers.insert(header::HOST, "localhost:7227".parse().unwrap());
+        }
+        self.router.clone().oneshot(Request::from_parts(parts, body)).await.unwrap().into_parts()
+    }
+
+    async fn send(&self, channel: Channel, request: Request<Body>) -> Answer {
+        let (head, body) = self.begin(channel, request).await;
+        let body = to_bytes(body, 16 << 20).await.unwrap();
+        Answer { status: head.status, headers: head.headers, body: body.to_vec() }
+    }
+
+    async fn tcp(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.send(Channel::Tcp, request(method, path, headers, "")).await
+    }
+}
+
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn code(&self) -> String {
+        let problem: Result<Problem, _> = serde_json::from_slice(&self.body);
+        problem.map_or_else(|_| self.status.to_string(), |problem| problem.code.as_str().to_owned())
+    }
+}
+
+fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Request<Body> {
+    let mut builder = Request::builder().method(method.to_uppercase().as_str()).uri(path);
+    for (name, value) in headers {
+        builder = builder.header(*name, *value);
+    }
+    builder.body(body.to_owned().into()).unwrap()
+}
+
+/// Method and path of every documented operation, with parameters filled in.
+fn operations() -> Vec<(String, String)> {
+    let document = serde_json::to_value(openapi::openapi()).unwrap();
+    let paths = document["paths"].as_object().unwrap().clone();
+    let fill = |path: &str| {
+        path.split('/').map(|part| if part.starts_with('{') { "x" } else { part }).collect::<Vec<_>>().join("/")
+    };
+    paths
+        .iter()
+        .flat_map(|(path, item)| {
+            item.as_object().unwrap().keys().map(|method| (method.clone(), fill(path))).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn every_operation_but_the_open_ones_is_refused_without_a_token() {
+    let bench = Bench::new().await;
+    let operations = operations();
+    assert!(operations.len() > 25, "{}", operations.len());
+    for (method, path) in operations {
+        let open = OPEN.contains(&(method.as_str(), path.as_str()));
+        for headers in [
+            &[][..],
+            &[("authorization", "Bearer sbt_wrong")],
+            &[("authorization", "Basic eDp5")],
+            &[("cookie", "sandbar=sbt_wrong"), ("origin", "http://localhost:7227")],
+        ] {
+            let answer = bench.tcp(&method, &path, headers).await;
+            if open {
+                assert_ne!(answer.status, StatusCode::UNAUTHORIZED, "{method} {path}");
+            } else {
+                assert_eq!(answer.code(), "unauthenticated", "{method} {path} {headers:?}");
+                assert_eq!(answer.headers[header::CONTENT_TYPE], "application/problem+json");
+                assert!(answer.headers.contains_key(header::WWW_AUTHENTICATE));
+            }
+        }
+    }
+    for path in ["/v1/nothing", "/v1/sandboxes/x/files", "/v1/sandboxes/x/files/", "/v1/sandboxes?token=sbt_x"] {
+        assert_eq!(bench.tcp("get", path, &[]).await.code(), "unauthenticated", "{path}");
+    }
+    for path in ["/", "/static/sign-in.js", "/static/style.css", "/docs/", "/docs/swagger-ui.css", "/openapi.json"] {
+        assert_eq!(bench.tcp("get", path, &[]).await.status, StatusCode::OK, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn viewers_read_operators_use_admins_manage() {
+    let bench = Bench::new().await;
+    let (viewer, operator, admin) =
+        (bench.token(Role::Viewer).await, bench.token(Role::Operator).await, bench.token(Role::Admin).await);
+    for (method, path) in operations() {
+        if OPEN.contains(&(method.as_str(), path.as_str())) {
+            continue;
+        }
+        let tokens = path.starts_with("/v1/tokens");
+        for (role, secret, refused) in
+            [("viewer", &viewer, method != "get" || tokens), ("operator", &operator, tokens), ("admin", &admin, false)]
+        {
+            let answer = bench.tcp(&method, &path, &[("authorization", secret)]).await;
+            assert_eq!(answer.code() == "forbidden", refused, "{role} {method} {path}: {}", answer.code());
+            assert_ne!(answer.code(), "unauthenticated", "{role} {method} {path}");
+        }
+    }
+    let owner = bench.send(Channel::Socket, request("get", "/v1/tokens", &[("host", "anything")], "")).await;
+    assert_eq!(owner.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn foreign_hosts_and_origins_are_refused_before_the_token_is_looked_at() {
+    let bench = Bench::new().await;
+    let admin = bench.token(Role::Admin).await;
+    for path in ["/v1/sandboxes", "/healthz", "/", "/docs/", "/v1/nothing"] {
+        for secret in [admin.as_str(), "Bearer wrong"] {
+            let rebound = [("authorization", secret), ("host", "evil.example:7227")];
+            assert_eq!(bench.tcp("get", path, &rebound).await.code(), "foreign_host", "{path}");
+            let crossed = [("authorization", secret), ("origin", "http://evil.example")];
+            assert_eq!(bench.tcp("get", path, &crossed).await.code(), "foreign_origin", "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_printed_code_buys_one_cookie() {
+    let bench = Bench::new().await;
+    let body = format!("{{\"code\":\"{}\"}}", bench.app.sign_in.code().unwrap());
+    let own = [("content-type", "application/json"), ("origin", "http://localhost:7227")];
+    let login = |body: &str| bench.send(Channel::Tcp, request("post", "/v1/login", &own, body));
+
+    assert_eq!(login("{\"code\":\"wrong\"}").await.code(), "unauthenticated");
+    let answer = login(&body).await;
+    assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    let cookie = answer.headers[header::SET_COOKIE].to_str().unwrap().to_owned();
+    assert!(cookie.starts_with("sandbar=sbt_") && cookie.contains("; HttpOnly; SameSite=Strict"), "{cookie}");
+    assert_eq!(login(&body).await.code(), "unauthenticated");
+
+    let pair = cookie.split(';').next().unwrap();
+    let list = bench.tcp("get", "/v1/tokens", &[("cookie", pair)]).await;
+    assert_eq!(list.status, StatusCode::OK);
+    assert!(String::from_utf8_lossy(&list.body).contains("browser sign-in"));
+    assert_eq!(bench.tcp("delete", "/v1/tokens/x", &[("cookie", pair)]).await.code(), "foreign_origin");
+}
+
+#[tokio::test]
+async fn mistakes_get_problems() {
+    let bench = Bench::new().await;
+    let admin = bench.token(Role::Admin).await;
+    let json = [("authorization", admin.as_str()), ("content-type", "application/json")];
+    for (method, path, body, code) in [
+        ("get", "/v1/nothing", "", "unknown_route"),
+        ("get", "/docs/nothing", "", "unknown_route"),
+        ("patch", "/v1/sandboxes", "", "method_not_allowed"),
+        ("delete", "/healthz", "", "method_not_allowed"),
+        ("get", "/v1/sandboxes/nobody", "", "unknown_sandbox"),
+        ("get", "/v1/sandboxes/sbx-00000000000000000000000000", "", "unknown_sandbox"),
+        ("get", "/v1/sandboxes?limit=x", "", "bad_request"),
+        ("get", "/v1/sandboxes?token=x", "", "bad_request"),
+        ("get", "/v1/events?limit=0", "", "bad_request"),
+        ("get", "/v1/events?form=1", "", "bad_request"),
+        ("post", "/v1/sandboxes", "{", "bad_json"),
+        ("post", "/v1/sandboxes", "{\"ttl\":\"soon\"}", "bad_duration"),
+        ("post", "/v1/sandboxes", "{}", "unknown_provider"),
+        ("post", "/v1/sandboxes", "{\"template\":\"nope\"}", "unknown_template"),
+        ("get", "/v1/templates/nope", "", "unknown_template"),
+        ("delete", "/v1/tokens/tok-00000000000000000000000000", "", "unknown_token"),
+        ("get", "/v1/sandboxes/x/files/%ff", "", "bad_path"),
+        ("put", "/v1/sandboxes/x/files/a?mode=rw", "", "bad_request"),
+        ("get", "/v1/sandboxes/x/files/a?format=zip", "", "bad_request"),
+    ] {
+        let answer = bench.send(Channel::Tcp, request(method, path, &json, body)).await;
+        assert_eq!(answer.code(), code, "{method} {path}: {}", String::from_utf8_lossy(&answer.body));
+        assert_eq!(answer.headers[header::CONTENT_TYPE], "application/problem+json", "{method} {path}");
+        assert_eq!(answer.headers.contains_key(header::ALLOW), code == "method_not_allowed", "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn every_answer_is_hardened_and_named() {
+    let bench = Bench::new().await;
+    for path in ["/", "/docs/", "/openapi.json", "/healthz", "/v1/sandboxes", "/static/sign-in.js", "/v1/nothing"] {
+        let answer = bench.tcp("get", path, &[]).await;
+        for (name, value) in [
+            ("x-content-type-options", "nosniff"),
+            ("x-frame-options", "DENY"),
+            ("referrer-policy", "no-referrer"),
+            ("cache-control", "no-store"),
+        ] {
+            assert_eq!(answer.headers[name], value, "{path}");
+        }
+        let policy = answer.headers["content-security-policy"].to_str().unwrap().to_owned();
+        assert!(policy.starts_with("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{path}");
+        assert!(!policy.contains("script-src 'self' 'unsafe"), "{path}");
+        assert!(answer.headers.contains_key("x-request-id"), "{path}");
+    }
+    let named = bench.tcp("get", "/healthz", &[("x-request-id", "mine-1")]).await;
+    assert_eq!(named.headers["x-request-id"], "mine-1");
+    let forged = bench.tcp("get", "/healthz", &[("x-request-id", "a b\u{9}c")]).await;
+    assert_ne!(forged.headers["x-request-id"], "a b\u{9}c");
+}
+
+#[tokio::test]
+async fn health_metrics_and_events_answer() {
+    let bench = Bench::new().await;
+    let viewer = bench.token(Role::Viewer).await;
+    let health = bench.tcp("get", "/healthz", &[]).await;
+    assert_eq!(health.body, br#"{"status":"ok","version":"test"}"#);
+    let metrics = bench.tcp("get", "/metrics", &[("authorization", &viewer)]).await;
+    let text = String::from_utf8_lossy(&metrics.body).into_owned();
+    assert!(text.contains("sandbar_http_requests_total{route=\"/healthz\",method=\"GET\",status=\"2xx\"} 1"), "{text}");
+    assert!(text.ends_with("# EOF\n"));
+    let events = bench.tcp("get", "/v1/events", &[("authorization", &viewer)]).await;
+    assert!(String::from_utf8_lossy(&events.body).contains("token.created"));
+    let listed =
+        bench.tcp("get", "/v1/sandboxes?label=a=b&state=ready&state=failed", &[("authorization", &viewer)]).await;
+    assert_eq!(listed.body, br#"{"sandboxes":[]}"#);
+}
+
+#[tokio::test]
+async fn a_live_stream_goes_on_where_it_was_left_and_ends_with_the_server() {
+    let bench = Bench::new().await;
+    let viewer = bench.token(Role::Viewer).await;
+    bench.token(Role::Viewer).await;
+    let headers = [("authorization", viewer.as_str()), ("accept", "text/event-stream"), ("last-event-id", "1")];
+    let (head, body) = bench.begin(Channel::Tcp, request("get", "/v1/events", &headers, "")).await;
+    assert_eq!(head.headers[header::CONTENT_TYPE], "text/event-stream");
+    let mut frames = body.into_data_stream();
+    let mut frame = async || String::from_utf8(frames.next().await.unwrap().unwrap().to_vec()).unwrap();
+    assert!(frame().await.starts_with("id: 2\nevent: token.created\ndata: {\"seq\":2,"));
+    bench.token(Role::Viewer).await;
+    assert!(frame().await.starts_with("id: 3\n"));
+    bench.app.closing.cancel();
+    assert!(frame().await.starts_with("event: error\ndata: {\"type\":\"urn:sandbar:problem:shutting_down\""));
+    assert!(frames.next().await.is_none());
+}
