@@ -93,7 +93,7 @@ impl Engine {
         let signal = signals::number(signal)?;
         let (mut guest, id) = self.live_process(sandbox, process).await?;
         let request = SignalRequest { process_id: id.to_string(), signal };
-        guest.signal(request).await.map_err(|status| problem::from_status(&status))?;
+        guest.signal(request).await.map_err(|status| of_live(&status, &id))?;
         Ok(())
     }
 
@@ -101,7 +101,7 @@ impl Engine {
         let size = terminal(size)?;
         let (mut guest, id) = self.live_process(sandbox, process).await?;
         let request = ResizeRequest { process_id: id.to_string(), size: Some(size) };
-        guest.resize(request).await.map_err(|status| problem::from_status(&status))?;
+        guest.resize(request).await.map_err(|status| of_live(&status, &id))?;
         Ok(())
     }
 
@@ -132,6 +132,14 @@ fn terminal(size: TerminalSize) -> Result<protocol::TerminalSize, Problem> {
     ))
 }
 
+/// We know the process, so a guest that does not has just forgotten it: it ended a moment ago.
+fn of_live(status: &tonic::Status, id: &ProcessId) -> Problem {
+    match problem::from_status(status) {
+        problem if problem.code == Code::UnknownProcess => problem::process_over(id.as_str()),
+        problem => problem,
+    }
+}
+
 /// In pieces that a message holds; each says where it starts, so that none is typed twice.
 pub(crate) async fn write_input(
     guest: &mut Guest,
@@ -142,14 +150,15 @@ pub(crate) async fn write_input(
 ) -> Result<u64, Problem> {
     loop {
         let piece = data.split_to(data.len().min(CHUNK));
-        let last = data.is_empty();
+        let (last, length) = (data.is_empty(), piece.len() as u64);
         let request = WriteInputRequest { process_id: id.to_string(), offset, data: piece, eof: eof && last };
-        let reply = guest.write_input(request).await.map_err(|status| problem::from_status(&status))?;
+        let reply = guest.write_input(request).await.map_err(|status| of_live(&status, id))?;
         let taken = reply.into_inner().offset;
         if last {
             return Ok(taken);
         }
-        offset = Some(taken);
+        // Not where the guest is: it may have had more of a repeated input than this piece.
+        offset = Some(offset.map_or(taken, |from| from + length));
     }
 }
 

@@ -148,7 +148,7 @@ async fn settle(
     let action = decide(sandbox.state, deleting, found, same_boot, ever_ready);
     let owner = Owner::new(inner, row, provider);
     inner.registry.insert_name(&owner.handle);
-    if let Err(problem) = carry_out(&owner, action, processes).await? {
+    if let Err(problem) = carry_out(&owner, action, processes, ever_ready).await? {
         // It stays as it is: every verb, and the next start, tries again.
         tracing::error!(sandbox = %owner.handle.id, %problem, ?action, "a sandbox could not be brought into order");
     }
@@ -161,12 +161,14 @@ async fn settle(
 /// Outside: the store fails, and nothing can be opened. Inside: this one sandbox could not be settled.
 type Settled = Result<Result<(), Problem>, OpenError>;
 
-async fn carry_out(owner: &Owner, action: Action, processes: Vec<Process>) -> Settled {
+async fn carry_out(owner: &Owner, action: Action, processes: Vec<Process>, ever_ready: bool) -> Settled {
     let inner = &owner.inner;
     let id = &owner.handle.id;
     if action == Action::Adopt {
         return match meet(owner).await {
             Ok((guest, listed)) => adopt(owner, guest, listed, processes).await,
+            // It died in the middle of its first boot, with the server.
+            Err(_) if !ever_ready && owner.handle.state() == SandboxState::Creating => Ok(undo(owner).await),
             Err(problem) => {
                 tracing::error!(sandbox = %id, %problem, "a sandbox that was found running does not answer");
                 if let Err(error) = owner.handle.provider.stop(id).await {
@@ -191,7 +193,7 @@ async fn carry_out(owner: &Owner, action: Action, processes: Vec<Process>) -> Se
         Action::StopStray => owner.handle.provider.stop(id).await.map_err(problem::from_provider),
         Action::FinishStop => owner.finish_stop().await.map(drop),
         Action::FinishDelete => owner.delete(owner.why_deleting()).await,
-        Action::Undo => owner.discard(reason("interrupted", "The server ended while it was being created.")).await,
+        Action::Undo => undo(owner).await,
         Action::Stopped => {
             let why = || Some(reason("host_restarted", detail("host_restarted")));
             match owner.transition(SandboxState::Stopping, why()).await {
@@ -200,6 +202,10 @@ async fn carry_out(owner: &Owner, action: Action, processes: Vec<Process>) -> Se
             }
         }
     })
+}
+
+async fn undo(owner: &Owner) -> Result<(), Problem> {
+    owner.discard(reason("interrupted", "The server ended while it was being created.")).await
 }
 
 async fn fail(owner: &Owner, code: &str, processes: Vec<Process>) -> Settled {

@@ -16,7 +16,7 @@ use rustix::{
 use tokio::{
     io::{Interest, unix::AsyncFd},
     sync::{mpsc, oneshot},
-    time::sleep,
+    time::{Instant, sleep, sleep_until},
 };
 
 use crate::{
@@ -70,6 +70,8 @@ impl Forker {
 const WAITING_REQUESTS: usize = 16;
 /// Between two rounds of killing what a dead minder left behind.
 const SWEEP_PAUSE: Duration = Duration::from_millis(5);
+/// After the last child ended; what moved its data has been dropped by then.
+const TRIM_PAUSE: Duration = Duration::from_secs(1);
 /// A scan can miss a process that was forked while it ran.
 const EMPTY_SCANS: u32 = 2;
 
@@ -81,6 +83,8 @@ pub(crate) struct Parent {
     children: HashMap<i32, Known>,
     /// How many more empty scans end the sweep; zero when there is none.
     sweep: u32,
+    /// When to give freed memory back.
+    trim: Option<Instant>,
 }
 
 struct Known {
@@ -93,7 +97,7 @@ impl Parent {
     pub(crate) fn new(confine: Box<Confine>) -> io::Result<(Self, Forker)> {
         let (requests, receiver) = mpsc::channel(WAITING_REQUESTS);
         let signals = sys::watch(sys::child_signals()?, Interest::READABLE)?;
-        let parent = Self { requests: receiver, confine, signals, children: HashMap::new(), sweep: 0 };
+        let parent = Self { requests: receiver, confine, signals, children: HashMap::new(), sweep: 0, trim: None };
         Ok((parent, Forker { requests }))
     }
 
@@ -117,6 +121,11 @@ impl Parent {
                 }).and_then(|()| self.reap()),
                 () = sleep(SWEEP_PAUSE), if self.sweep > 0 => {
                     self.sweep();
+                    Ok(())
+                }
+                () = sleep_until(self.trim.unwrap_or_else(Instant::now)), if self.trim.is_some() => {
+                    self.trim = None;
+                    sys::trim_memory();
                     Ok(())
                 }
             };
@@ -163,6 +172,7 @@ impl Parent {
 
     fn bury(&mut self, pid: Pid, status: WaitStatus) {
         let Some(known) = self.children.remove(&pid.as_raw_pid()) else { return };
+        self.trim = Some(Instant::now() + TRIM_PAUSE);
         // Nobody waits for a child whose process was forgotten or whose call was cancelled.
         let _ = known.ended.send(status);
         if known.minder && status.exit_status() != Some(0) {

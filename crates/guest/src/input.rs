@@ -95,8 +95,7 @@ impl Sink {
         while let Some(target) = &self.target
             && !data.is_empty()
         {
-            let written =
-                target.async_io(Interest::WRITABLE, |target| Ok(rustix::io::write(target, &data)?)).await;
+            let written = target.async_io(Interest::WRITABLE, |target| Ok(rustix::io::write(target, &data)?)).await;
             match written {
                 Ok(length) => {
                     let _ = data.split_to(length);

@@ -31,9 +31,7 @@ use rustix::process::DumpableBehavior;
 use tokio::net::UnixListener;
 use tonic::transport::Server;
 
-use crate::{
-    children::Parent, command::User, protocol::guest_server::GuestServer, service::Service, table::Table,
-};
+use crate::{children::Parent, command::User, protocol::guest_server::GuestServer, service::Service, table::Table};
 
 pub(crate) type Confine = dyn Fn() -> io::Result<()>;
 
@@ -62,8 +60,10 @@ pub fn run(setup: Setup) -> ! {
     std::process::exit(1)
 }
 
-/// Much data is in flight only when much is moved, so the window costs an idle guest nothing.
-const WINDOW: u32 = 1024 * 1024;
+/// Much data is in flight only when much is moved, so windows cost an idle guest nothing.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+/// Several uploads that wait for the disk must not keep other calls on the connection waiting.
+const CONNECTION_WINDOW: u32 = 16 * STREAM_WINDOW;
 /// The guest watches few descriptors; the default would keep a list for a thousand events.
 const EVENTS_PER_TICK: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -88,8 +88,8 @@ fn serve(setup: Setup) -> Result<std::convert::Infallible, Box<dyn std::error::E
         let listener = StdListener::from(setup.listener);
         listener.set_nonblocking(true)?;
         let server = Server::builder()
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .serve_with_incoming(GuestServer::new(service), connections(UnixListener::from_std(listener)?));
         tokio::select! {
             error = parent.run() => Err(error.into()),

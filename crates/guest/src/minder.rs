@@ -169,10 +169,7 @@ impl Minder {
     }
 
     fn wait(&self) -> io::Result<()> {
-        let mut fds = vec![
-            PollFd::new(&self.signals, PollFlags::IN),
-            PollFd::new(&self.link, PollFlags::IN),
-        ];
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.link, PollFlags::IN)];
         if let Some(report) = &self.report {
             fds.push(PollFd::new(report, PollFlags::IN));
         }

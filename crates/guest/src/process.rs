@@ -137,25 +137,22 @@ impl Process {
             return Ok(Next::End);
         }
         // The exit stands in the output exactly where the leader's last byte was read.
-        let limit = match &state.exit {
-            Some((exit, at)) if !exit_sent => match at.saturating_sub(offset) {
-                0 => return Ok(Next::Exit(*exit)),
-                left => CHUNK.min(usize::try_from(left).unwrap_or(CHUNK)),
-            },
-            _ => CHUNK,
-        };
-        match state.ring.read(offset, limit) {
-            Ok(Some(piece)) => Ok(Next::Output(piece)),
-            Ok(None) if exit_sent && state.output_ended => Ok(Next::End),
-            Ok(None) => Ok(Next::Wait),
-            Err(outside @ Outside::Dropped { .. }) => Err(Fault::new(Code::OutputDropped, outside.to_string())),
-            Err(outside @ Outside::Beyond { .. }) => Err(Fault::new(Code::OffsetBeyond, outside.to_string())),
+        let exit = state.exit.filter(|_| !exit_sent);
+        let limit = exit.map_or(u64::MAX, |(_, at)| at.saturating_sub(offset)).try_into().unwrap_or(CHUNK).min(CHUNK);
+        match (state.ring.read(offset, limit), exit) {
+            (Err(outside @ Outside::Dropped { .. }), _) => Err(Fault::new(Code::OutputDropped, outside.to_string())),
+            (Err(outside @ Outside::Beyond { .. }), _) => Err(Fault::new(Code::OffsetBeyond, outside.to_string())),
+            (Ok(_), Some((exit, at))) if offset >= at => Ok(Next::Exit(exit)),
+            (Ok(Some(piece)), _) => Ok(Next::Output(piece)),
+            (Ok(None), _) if exit_sent && state.output_ended => Ok(Next::End),
+            (Ok(None), _) => Ok(Next::Wait),
         }
     }
 
     pub(crate) fn acknowledge(&self, offset: u64) -> Result<(), Fault> {
-        self.change(|state| if state.forgotten { Ok(()) } else { state.ring.acknowledge(offset) })
-            .map_err(|outside| Fault::new(Code::BadRequest, format!("Output was acknowledged that is not there. {outside}")))
+        self.change(|state| if state.forgotten { Ok(()) } else { state.ring.acknowledge(offset) }).map_err(|outside| {
+            Fault::new(Code::BadRequest, format!("Output was acknowledged that is not there. {outside}"))
+        })
     }
 
     pub(crate) async fn order(&self, order: Order) -> Result<(), Fault> {

@@ -96,10 +96,7 @@ impl Guest for Service {
 
     type ListDirectoryStream = Items<wire::Entry>;
 
-    async fn list_directory(
-        &self,
-        request: Request<wire::ListDirectoryRequest>,
-    ) -> Answer<Self::ListDirectoryStream> {
+    async fn list_directory(&self, request: Request<wire::ListDirectoryRequest>) -> Answer<Self::ListDirectoryStream> {
         let path = worker::path(request.into_inner().path)?;
         let worker = self.work(Job::List { path }).await?;
         items(worker.receiver, |frame| match frame {

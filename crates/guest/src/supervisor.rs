@@ -24,7 +24,7 @@ use crate::{
     outlet::{Outlet, Read},
     process::{Channels, Order, Process, Reply},
     protocol::{Exit, ExitReason, StartRequest, Stream},
-    stdio, sys,
+    stdio,
 };
 
 /// A minder that has not killed its tree by then is killed itself, and the guest sweeps up.
@@ -131,9 +131,6 @@ impl Supervisor {
             }
             self.collect_last_words();
         }
-        // The minder's own end is noticed by whoever reaps it.
-        drop(self);
-        sys::trim_memory();
         Ok(())
     }
 

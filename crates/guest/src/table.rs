@@ -12,7 +12,6 @@ use crate::{
     process::Process,
     protocol::{ProcessStatus, StartRequest},
     supervisor::Supervisor,
-    sys,
 };
 
 pub(crate) struct Table {
@@ -78,7 +77,6 @@ impl Table {
         let Some(process) = self.processes().get(id).cloned() else { return Ok(()) };
         process.forget()?;
         self.processes().remove(id);
-        sys::trim_memory();
         Ok(())
     }
 }

@@ -7,7 +7,8 @@ use std::{
         unix::process::CommandExt,
     },
     process::{Child, Command, Stdio},
-    sync::mpsc,
+    sync::{Mutex, PoisonError, mpsc},
+    thread::JoinHandle,
 };
 
 use sandbar_provider::Error;
@@ -31,7 +32,14 @@ struct Job {
 
 #[derive(Debug)]
 pub(crate) struct Forge {
+    /// `None` once closed.
+    running: Mutex<Option<Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
     jobs: mpsc::SyncSender<Job>,
+    thread: JoinHandle<()>,
 }
 
 struct Launcher {
@@ -65,18 +73,33 @@ impl Forge {
             }
             launcher.end();
         };
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("sandbar-forge".into())
             .stack_size(256 * 1024)
             .spawn(work)
             .map_err(Error::io("start a thread"))?;
-        Ok(Self { jobs })
+        Ok(Self { running: Mutex::new(Some(Running { jobs, thread })) })
+    }
+
+    /// Ends the launcher and returns when it is gone, and with it whatever was to die with us.
+    pub(crate) fn close(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Running { jobs, thread }) = running {
+            drop(jobs);
+            if thread.join().is_err() {
+                tracing::error!("the launcher's thread panicked");
+            }
+        }
     }
 
     pub(crate) async fn launch(&self, launch: Launch, fds: Vec<OwnedFd>) -> Result<Launched, Error> {
         let (reply, answer) = oneshot::channel();
         let gone = || Error::io("reach the launcher")(io::ErrorKind::BrokenPipe.into());
-        self.jobs.try_send(Job { launch, fds, reply }).map_err(|error| match error {
+        let jobs = {
+            let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            running.as_ref().map(|running| running.jobs.clone()).ok_or_else(gone)?
+        };
+        jobs.try_send(Job { launch, fds, reply }).map_err(|error| match error {
             mpsc::TrySendError::Full(_) => {
                 Error::io("queue another launch")(io::Error::other(format!("{QUEUE} are waiting already")))
             }

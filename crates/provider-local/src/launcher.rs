@@ -22,7 +22,7 @@ use crate::{
     remove,
     step::{Failure, Step},
     sys::{self, Cloned},
-    uids::Uids,
+    uids::{Register, Uids},
 };
 
 /// The control socket is the standard input of a fresh launcher.
@@ -51,29 +51,40 @@ pub fn main() -> ! {
     if let Some(home) = with_parent {
         end(&children, &home);
     }
-    if let Err(error) = served {
+    if let Err(error) = served
+        && !is_end(&error)
+    {
         complain(&format!("the launcher failed: {error}"));
         sys::exit(1);
     }
     sys::exit(0)
 }
 
-fn serve(control: &OwnedFd, mut children: Option<&mut Vec<OwnedFd>>) -> io::Result<()> {
+/// A guest that must not outlive the server, and the uids it has.
+type Child = (OwnedFd, Uids);
+
+fn serve(control: &OwnedFd, mut children: Option<&mut Vec<Child>>) -> io::Result<()> {
     // Ctrl-C in the server's terminal is the server's business.
     rustix::process::setsid().ok();
     let fence = Fence::compile().map_err(io::Error::other)?;
     while let Some((launch, fds)) = frame::receive::<Launch>(control)? {
+        let uids = launch.uids;
         match fork_guest(launch, fds, &fence) {
             Ok((pidfd, status)) => {
                 frame::send(control, &Reply::Launched, &[pidfd.as_fd(), status.as_fd()])?;
                 if let Some(children) = children.as_deref_mut() {
-                    children.push(pidfd);
+                    children.push((pidfd, uids));
                 }
             }
             Err(failure) => frame::send(control, &Reply::Failed(failure), &[])?,
         }
     }
     Ok(())
+}
+
+/// A server that was killed leaves its messages unread: that is its end, not a failure of ours.
+fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
 fn fork_guest(launch: Launch, fds: Vec<OwnedFd>, fence: &Fence) -> Result<(OwnedFd, OwnedFd), Failure> {
@@ -166,16 +177,22 @@ fn listen() -> io::Result<OwnedFd> {
 }
 
 /// The server died and its sandboxes were to die with it.
-fn end(children: &[OwnedFd], home: &Path) {
-    for child in children {
+fn end(children: &[Child], home: &Path) {
+    for (child, _) in children {
         rustix::process::pidfd_send_signal(child, Signal::KILL).ok();
     }
-    for child in children {
+    for (child, _) in children {
         let mut waiting = [rustix::event::PollFd::new(child, rustix::event::PollFlags::IN)];
         while rustix::event::poll(&mut waiting, None) == Err(rustix::io::Errno::INTR) {}
     }
     if let Err(error) = remove::tree(home) {
         complain(&format!("failed to remove {}: {error}", home.display()));
+        return;
+    }
+    let released =
+        Register::open().and_then(|register| children.iter().try_for_each(|(_, uids)| register.release(*uids)));
+    if let Err(error) = released {
+        complain(&format!("failed to release uids: {error}"));
     }
 }
 

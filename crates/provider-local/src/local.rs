@@ -71,6 +71,14 @@ impl Local {
         Ok(local)
     }
 
+    /// Ends the launcher. Sandboxes go on, or, with `Lifetime::WithParent`, are gone with their home when this returns.
+    pub async fn close(&self) -> Result<(), Error> {
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || shared.forge.close())
+            .await
+            .map_err(|error| Error::io("end the launcher")(io::Error::other(error)))
+    }
+
     fn path(&self, id: &SandboxId) -> PathBuf {
         self.shared.directory.join(id.as_str())
     }

@@ -111,7 +111,7 @@ mod tests {
         std::os::unix::fs::symlink(&outside, tree_path.join("link"))?;
         fs::create_dir_all(tree_path.join("locked/inner"))?;
         fs::write(tree_path.join("locked/inner/file"), "x")?;
-        fs::set_permissions(tree_path.join("locked"), fs::Permissions::from_mode(0))?;
+        fs::set_permissions(tree_path.join("locked"), fs::Permissions::from_mode(0o000))?;
         // Deeper than a path may be long, made one step at a time.
         let mut at = rustix::fs::open(&tree_path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         for _ in 0..5000 {

@@ -12,8 +12,8 @@ const ABOUT: &str = "Isolated places for untrusted commands";
 const LONG_ABOUT: &str = "\
 Isolated places for untrusted commands.
 
-`sandbar run` gives one command a fresh sandbox and needs nothing else. `sandbar up` starts a server; the other verbs
-are its client: they make sandboxes that last, run commands in them and move files in and out.";
+`sandbar run` gives one command a fresh sandbox and needs nothing else. `sandbar up` starts a server; the other \
+verbs are its client: they make sandboxes that last, run commands in them and move files in and out.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Print JSON: the API's documents, one a line for streams
+    /// Print JSON: the API's documents; of a stream, one a line
     #[arg(long, global = true)]
     pub json: bool,
 
@@ -69,35 +69,25 @@ pub(crate) enum Color {
     Never,
 }
 
+/// Verbs that share their options are described here, the others where their options are.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Run one command in a fresh sandbox that is gone afterwards; needs no server
     Run(verbs::run::Run),
-    /// Start the server
     Up(up::Up),
-    /// Create a sandbox
     Create(verbs::sandbox::Create),
-    /// List sandboxes
     Ls(verbs::sandbox::Ls),
     /// Show everything about sandboxes
     Inspect(verbs::sandbox::Sandboxes),
-    /// Run a command in a sandbox
     Exec(verbs::process::Exec),
-    /// Copy files and directories into and out of a sandbox
     Cp(verbs::cp::Cp),
-    /// List the processes of a sandbox
     Ps(verbs::process::Ps),
-    /// Show what a process has written
     Logs(verbs::process::Logs),
-    /// Send a signal to a process
     Kill(verbs::process::Kill),
     /// End the processes of sandboxes and keep their files
     Stop(verbs::sandbox::Sandboxes),
     /// Start stopped sandboxes again
     Start(verbs::sandbox::Sandboxes),
-    /// Delete sandboxes with everything in them
     Rm(verbs::sandbox::Rm),
-    /// Show what has happened
     Events(verbs::events::Events),
     /// Show the templates that sandboxes are made from
     #[command(subcommand)]
@@ -105,9 +95,7 @@ pub(crate) enum Verb {
     /// Manage the tokens that may call over TCP
     #[command(subcommand)]
     Token(verbs::token::Token),
-    /// Say what this host can enforce, and how to fix the rest
     Doctor(verbs::doctor::Doctor),
-    /// Print completions for a shell
     Completions(verbs::completions::Completions),
 }
 

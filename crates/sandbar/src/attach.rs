@@ -57,14 +57,14 @@ impl Attachment<'_> {
         let mut stdout = Outlet::new(tokio::io::stdout());
         let mut stderr = Outlet::new(tokio::io::stderr());
         while let Some(item) = output.next().await {
-            let (closed, outlet) = match item? {
+            let signal = match item? {
                 OutputItem::Exit(process) => return self.ending(&process),
                 OutputItem::Chunk(chunk) => match chunk.stream {
-                    Stream::Stdout => (stdout.write(&chunk.data).await?, &mut stdout.closed),
-                    Stream::Stderr => (stderr.write(&chunk.data).await?, &mut stderr.closed),
+                    Stream::Stdout => stdout.write(&chunk.data).await?,
+                    Stream::Stderr => stderr.write(&chunk.data).await?,
                 },
             };
-            if let (true, Some(name)) = (closed, outlet.next_signal()) {
+            if let Some(name) = signal {
                 self.signal(name).await;
             }
         }
@@ -120,24 +120,39 @@ fn is_over(code: Option<Code>) -> bool {
     )
 }
 
-/// One of our output streams, which its reader may close.
+/// One of our output streams, which its reader may close. A command in a pipeline ends by SIGPIPE when the reader goes;
+/// so does ours, and more firmly if it will not.
 struct Outlet<W> {
     writer: W,
-    closed: Closed,
-}
-
-/// A command in a pipeline ends by SIGPIPE when the reader goes; so does ours, and more firmly if it will not.
-#[derive(Default)]
-struct Closed {
-    since: Option<Instant>,
+    closed_since: Option<Instant>,
     asked: usize,
 }
 
-impl Closed {
+impl<W: AsyncWrite + Unpin> Outlet<W> {
+    fn new(writer: W) -> Self {
+        Self { writer, closed_since: None, asked: 0 }
+    }
+
+    /// Returns the signal that the command must get, if nobody reads this stream any more.
+    async fn write(&mut self, data: &[u8]) -> Result<Option<&'static str>, Failure> {
+        if self.closed_since.is_none() {
+            let outcome = match self.writer.write_all(data).await {
+                Ok(()) => self.writer.flush().await,
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(()) => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.closed_since = Some(Instant::now()),
+                Err(error) => return Err(Failure::io("failed to write the command's output")(error)),
+            }
+        }
+        Ok(self.next_signal())
+    }
+
     fn next_signal(&mut self) -> Option<&'static str> {
         const FIRMER: [&str; 3] = ["PIPE", "TERM", "KILL"];
-        let since = *self.since.get_or_insert_with(Instant::now);
-        if since.elapsed() < PATIENCE_WITH_WRITERS * u32::try_from(self.asked).unwrap_or(u32::MAX) {
+        let due = PATIENCE_WITH_WRITERS * u32::try_from(self.asked).unwrap_or(u32::MAX);
+        if self.closed_since.is_none_or(|since| since.elapsed() < due) {
             return None;
         }
         let name = FIRMER.get(self.asked).copied();
@@ -146,42 +161,25 @@ impl Closed {
     }
 }
 
-impl<W: AsyncWrite + Unpin> Outlet<W> {
-    fn new(writer: W) -> Self {
-        Self { writer, closed: Closed::default() }
-    }
-
-    /// Whether nobody reads this stream any more.
-    async fn write(&mut self, data: &[u8]) -> Result<bool, Failure> {
-        if self.closed.since.is_some() {
-            return Ok(true);
-        }
-        let outcome = match self.writer.write_all(data).await {
-            Ok(()) => self.writer.flush().await,
-            Err(error) => Err(error),
-        };
-        match outcome {
-            Ok(()) => Ok(false),
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(true),
-            Err(error) => Err(Failure::io("failed to write the command's output")(error)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_reader_that_goes_is_noticed_and_the_writer_asked_once_at_first() -> Result<(), Failure> {
+    async fn all_is_written_until_the_reader_goes_and_then_the_writer_is_asked_once_at_first() -> Result<(), Failure> {
+        let mut written = Vec::new();
+        let mut outlet = Outlet::new(&mut written);
+        for piece in [&b"one "[..], b"", b"two ", b"three"] {
+            assert_eq!(outlet.write(piece).await?, None);
+        }
+        assert_eq!(written, b"one two three");
+
         let (writer, reader) = tokio::io::duplex(64);
         let mut outlet = Outlet::new(writer);
-        assert!(!outlet.write(b"read").await?);
+        assert_eq!(outlet.write(b"read").await?, None);
         drop(reader);
-        assert!(outlet.write(b"unread").await?);
-        assert_eq!(outlet.closed.next_signal(), Some("PIPE"));
-        assert!(outlet.write(b"unread").await?);
-        assert_eq!(outlet.closed.next_signal(), None);
+        assert_eq!(outlet.write(b"unread").await?, Some("PIPE"));
+        assert_eq!(outlet.write(b"unread").await?, None);
         Ok(())
     }
 }

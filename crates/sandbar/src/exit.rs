@@ -34,6 +34,10 @@ Exit codes:
   127  run, exec: there is no such command in the sandbox
     n  run, exec: the command's own code; 128 + signal if one ended it";
 
+/// The server's own advice is about headers.
+const TOKEN_FIX: &str =
+    "Make a token with `sandbar token create` where the server runs, and put it into SANDBAR_TOKEN.";
+
 #[derive(Debug)]
 pub(crate) enum Failure {
     Told {
@@ -75,14 +79,21 @@ impl Failure {
         }
     }
 
-    /// In `run` and `exec` small codes are the command's, so ours become 125.
     #[must_use]
-    pub(crate) fn beside_a_command(mut self) -> Self {
+    pub(crate) fn with_code(mut self, new: u8) -> Self {
         match &mut self {
-            Self::Told { code, .. } if *code < SANDBAR && *code != USAGE => *code = SANDBAR,
-            _ => {}
+            Self::Told { code, .. } | Self::Quiet(code) => *code = new,
         }
         self
+    }
+
+    /// In `run` and `exec` small codes are the command's, so ours become 125.
+    #[must_use]
+    pub(crate) fn beside_a_command(self) -> Self {
+        match &self {
+            Self::Told { code, .. } if *code < SANDBAR && *code != USAGE => self.with_code(SANDBAR),
+            _ => self,
+        }
     }
 }
 
@@ -94,8 +105,17 @@ impl From<Error> for Failure {
             Error::BadAddress { .. } | Error::Insecure { .. } => USAGE,
             _ => FAILED,
         };
-        let fix = error.fix();
-        let what = chain(&error);
+        let fix = match error.code() {
+            Some(Code::Unauthenticated) => Some(TOKEN_FIX.to_owned()),
+            _ => error.fix(),
+        };
+        let what = match &error {
+            // What lies between is about HTTP, which helps nobody here.
+            Error::Unreachable { source, .. } | Error::Transport { source, .. } => {
+                format!("{error}: {}", innermost(source))
+            }
+            error => chain(error),
+        };
         let problem = match error {
             Error::Problem(problem) => Some(problem),
             _ => None,
@@ -133,6 +153,10 @@ pub(crate) fn of(code: Code) -> u8 {
             _ => FAILED,
         },
     }
+}
+
+fn innermost<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
+    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error)
 }
 
 /// An error and what caused it, in one line.

@@ -1,14 +1,13 @@
 //! A server for this process alone, as `sandbar run` needs it: the same engine and routes over a private socket in a
 //! private temporary home. Everything in it dies with us, even when we are killed.
 
-use std::{path::Path, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use futures_util::TryStreamExt as _;
 use sandbar_client::{Client, SandboxQuery};
 use sandbar_engine::{Config, Engine};
 use sandbar_provider_local::{Lifetime, Local};
 use sandbar_server::{Options, Server};
-use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -24,33 +23,33 @@ pub(crate) struct Private {
     engine: Engine,
     closing: CancellationToken,
     serving: JoinHandle<std::io::Result<()>>,
-    home: TempDir,
+    local: Local,
 }
 
 impl Private {
     /// Templates are the user's; everything else is made for this one time.
     pub(crate) async fn open(context: &Context) -> Result<Self, Failure> {
-        let home = temporary_home()?;
-        let templates = context.home()?.join("templates");
-        if templates.is_dir() {
-            std::os::unix::fs::symlink(&templates, home.path().join("templates"))
+        let (local, home) = local().await?;
+        // Whoever has no home has no templates either.
+        let templates = context.home().ok().map(|home| home.join("templates")).filter(|templates| templates.is_dir());
+        if let Some(templates) = templates {
+            std::os::unix::fs::symlink(&templates, home.join("templates"))
                 .map_err(Failure::io("failed to bring the templates into the private home"))?;
         }
-        let local = local(home.path()).await?;
-        let config = Config { home: home.path().to_owned(), providers: vec![Arc::new(local)] };
+        let config = Config { home: home.clone(), providers: vec![Arc::new(local.clone())] };
         let engine = Engine::open(config).await.map_err(|error| up::engine_failure(&error))?;
-        let options = Options { tcp: None, tls: None, socket: socket(home.path()), version: env!("CARGO_PKG_VERSION") };
+        let options = Options { tcp: None, tls: None, socket: socket(&home), version: env!("CARGO_PKG_VERSION") };
         let server = Server::bind(engine.clone(), options).await.map_err(|error| up::bind_failure(&error))?;
-        let client = Client::unix(socket(home.path()))?;
+        let client = Client::unix(socket(&home))?;
         let closing = CancellationToken::new();
         let token = closing.clone();
         let serving = tokio::spawn(async move { server.serve(token).await });
-        Ok(Self { client, engine, closing, serving, home })
+        Ok(Self { client, engine, closing, serving, local })
     }
 
     /// Removes everything. What fails here is told, but the command's exit code stands.
     pub(crate) async fn close(self, print: Printer) {
-        let Self { client, engine, closing, serving, home } = self;
+        let Self { client, engine, closing, serving, local } = self;
         if let Err(error) = remove_sandboxes(&client).await {
             print.warn(format!("the sandbox was not removed: {}", exit::chain(&error)));
         }
@@ -58,13 +57,8 @@ impl Private {
         // The command is over; a server that failed has made itself felt there.
         let _ = serving.await;
         engine.shutdown().await;
-        drop((client, engine));
-        let path = home.path().to_owned();
-        match home.close() {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound && path.exists() => {
-                print.warn(format!("{} was not removed: {error}", path.display()));
-            }
-            _ => {}
+        if let Err(error) = local.close().await {
+            print.warn(format!("the private home was not removed: {}", exit::chain(&error)));
         }
     }
 }
@@ -77,17 +71,15 @@ async fn remove_sandboxes(client: &Client) -> sandbar_client::Result<()> {
     Ok(())
 }
 
-/// Readable by nobody else. Not in the runtime directory: that is often too small for a sandbox's files.
-pub(crate) fn temporary_home() -> Result<TempDir, Failure> {
-    tempfile::Builder::new()
-        .prefix("sandbar-")
+/// The local provider in a private home, whose launcher removes both when this process ends, however it ends.
+pub(crate) async fn local() -> Result<(Local, PathBuf), Failure> {
+    // Not in the runtime directory: that is often too small for a sandbox's files.
+    let home = tempfile::Builder::new()
+        .prefix("sandbar-run-")
         .tempdir()
-        .map_err(Failure::io(format!("failed to make a private home in {}", std::env::temp_dir().display())))
-}
-
-/// The local provider, whose sandboxes end with this process.
-pub(crate) async fn local(home: &Path) -> Result<Local, Failure> {
-    Local::open(home.join("local"), Lifetime::WithParent { home: home.to_owned() })
-        .await
-        .map_err(|error| up::provider_failure(&error))
+        .map_err(Failure::io(format!("failed to make a private home in {}", std::env::temp_dir().display())))?;
+    let lifetime = Lifetime::WithParent { home: home.path().to_owned() };
+    let local = Local::open(home.path().join("local"), lifetime).await.map_err(|error| up::provider_failure(&error))?;
+    // Two removers would disturb each other.
+    Ok((local, home.keep()))
 }

@@ -97,7 +97,11 @@ async fn serve(args: &Up, context: &Context) -> Result<u8, Failure> {
             return Err(bind_failure(&error));
         }
     };
-    announce(&server, &home, secure, context.print)?;
+    match announce(&server, &home, secure, context.print) {
+        // A closed standard output is no reason not to serve.
+        Ok(()) | Err(Failure::Quiet(_)) => {}
+        Err(failure) => return Err(failure),
+    }
     let served = server.serve(closing).await;
     engine.shutdown().await;
     served.map_err(Failure::io("the server failed"))?;
@@ -159,6 +163,9 @@ pub(crate) fn start_log_if_asked() -> Result<(), Failure> {
 
 fn start_log(format: LogFormat) -> Result<(), Failure> {
     let wanted = std::env::var(LOG).ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "info".into());
+    // A plain level is about us; the libraries below would drown it.
+    let plain = !wanted.contains(['=', ',']);
+    let wanted = if plain { format!("warn,sandbar={wanted}") } else { wanted };
     let filter = EnvFilter::try_new(&wanted).map_err(|error| {
         Failure::usage(format!("{LOG} is not a log filter: {error}")).hint("Use for example `debug`.")
     })?;

@@ -8,7 +8,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use sandbar_api::{CreateSandbox, ExecRequest, StartProcess};
 use sandbar_client::{Client, OutputItem, SandboxQuery};
 use sha2::{Digest as _, Sha256};
-use support::{Host, Outcome, Server};
+use support::{Outcome, Server, expect_clean};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 const SANDBOXES: usize = 200;
@@ -24,7 +24,6 @@ async fn echo(client: &Client, sandbox: &str, word: &str) -> Outcome<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_alive_at_once() -> Outcome {
-    let before = Host::look()?;
     let mut server = Server::start()?;
     let client = server.client()?;
     let limit = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
@@ -57,7 +56,7 @@ async fn two_hundred_alive_at_once() -> Outcome {
         worked??;
     }
     server.kill()?;
-    before.expect_unchanged()
+    expect_clean(server.home.path())
 }
 
 /// A reader of bytes that are cheap to make and never repeat within reach.

@@ -36,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(5);
 /// Descriptors are shared with the sandboxes' connections; the owner's socket is not counted.
 const MAX_TCP_CONNECTIONS: usize = 4096;
+/// One chunk of output or of a file: more would wait in memory for a slow reader. Also bounds a request's head.
+const BUFFER: usize = 64 * 1024;
 /// Enough for a file transfer at the speed of a local disk.
 const WINDOW: u32 = 1024 * 1024;
 
@@ -89,7 +91,10 @@ impl Server {
             tracing::warn!("requests were still under way after {} s and are broken off", GRACE.as_secs());
         }
         connections.shutdown().await;
-        removed
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -128,12 +133,13 @@ where
         answering
     });
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(BUFFER);
     builder
         .http2()
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
+        .max_send_buf_size(BUFFER)
         .keep_alive_interval(Duration::from_secs(30));
     let io = TokioIo::new(Opening::new(stream));
     let serving = builder.serve_connection(io, TowerToHyperService::new(service)).into_owned();
@@ -193,5 +199,33 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Opening<T> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_peer_is_not_waited_for() {
+        let (mut peer, ours) = duplex(64);
+        let mut stream = Opening::new(ours);
+        peer.write_all(b"GET").await.unwrap_or_else(|error| panic!("{error}"));
+        let mut buffer = [0; 64];
+        assert_eq!(stream.read(&mut buffer).await.ok(), Some(3));
+        assert_eq!(stream.read(&mut buffer).await.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_has_spoken_may_be_silent() {
+        let (mut peer, ours) = duplex(64);
+        let mut stream = Opening::new(ours);
+        peer.write_all(&[b'x'; OPENING_BYTES]).await.unwrap_or_else(|error| panic!("{error}"));
+        let mut buffer = [0; 64];
+        assert_eq!(stream.read(&mut buffer).await.ok(), Some(OPENING_BYTES));
+        let silent = timeout(PATIENCE * 10, stream.read(&mut buffer)).await;
+        assert!(silent.is_err());
     }
 }

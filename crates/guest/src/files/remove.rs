@@ -45,3 +45,19 @@ fn clear(path: &Path) -> Result<u64, Fault> {
 fn failed(path: &Path, error: &io::Error) -> Fault {
     Fault::file(&format!("remove `{}`", path.display()), error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fixed_directory_is_emptied_and_stays() -> io::Result<()> {
+        let directory = tempfile::tempdir()?;
+        fs::create_dir_all(directory.path().join("a/b"))?;
+        fs::write(directory.path().join("file"), "x")?;
+        assert_eq!(clear(directory.path()), Ok(1));
+        assert_eq!(fs::read_dir(directory.path())?.count(), 0);
+        assert_eq!(path(Path::new("/workspace"), false).map_err(|fault| fault.code), Err(Code::DirectoryNotEmpty));
+        Ok(())
+    }
+}

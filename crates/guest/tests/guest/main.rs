@@ -1,1 +1,111 @@
-fn main(){}
+//! The guest over a real socket, in an ordinary process: no namespaces, and nothing is confined. This file is also the
+//! guest itself, re-executed, because a test harness has threads and the guest must not.
+
+mod archives;
+mod files;
+mod input;
+mod output;
+mod processes;
+mod support;
+mod terminal;
+
+use std::{future::Future, io::Write, pin::Pin, process::ExitCode, time::Duration};
+
+use support::{Guest, Outcome};
+
+type Test = (&'static str, fn(Guest) -> Pin<Box<dyn Future<Output = Outcome>>>);
+
+macro_rules! tests {
+    ($($room:ident: $($name:ident),+ $(,)?;)+) => {
+        &[$($((concat!(stringify!($room), "::", stringify!($name)), |guest| Box::pin($room::$name(guest)))),+),+]
+    };
+}
+
+const TESTS: &[Test] = tests! {
+    processes:
+        greets,
+        gives_the_defaults,
+        starts_once,
+        tells_why_it_did_not_start,
+        tells_how_it_ended,
+        kills_the_whole_tree,
+        timeout_kills_what_daemonised,
+        survives_the_death_of_a_minder,
+        outruns_what_keeps_forking,
+        kills_past_a_stopped_minder,
+        signals_reach_the_group,
+        exit_comes_after_the_last_words,
+        forgets_what_is_over,
+        buries_orphans,
+        is_small_again_when_idle;
+    output:
+        is_exact,
+        waits_for_a_stalled_follower,
+        holds_back_an_exit_whose_last_words_have_no_room,
+        resumes_without_loss_or_repeat,
+        refuses_offsets_it_does_not_have,
+        serves_several_followers;
+    input:
+        types_each_byte_once,
+        counts_what_was_taken_when_the_caller_leaves,
+        is_refused_when_nobody_reads_it;
+    terminal:
+        is_a_terminal_of_its_size,
+        resizes,
+        interrupts_and_ends_by_keys,
+        loses_no_output,
+        may_be_left_and_opened_again;
+    files:
+        round_trip_and_range,
+        broken_upload_changes_nothing,
+        writes_keep_modes_and_links,
+        refuses_what_is_not_a_file,
+        lists_and_stats,
+        removes,
+        cancelled_calls_leave_no_worker;
+    archives:
+        round_trip,
+        refuses_hostile_ones,
+        refuses_broken_ones;
+};
+
+/// Far beyond what any of them needs on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+fn main() -> ExitCode {
+    if support::is_guest() {
+        support::be_guest();
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let filters: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let chosen = TESTS.iter().filter(|(name, _)| filters.is_empty() || filters.iter().any(|part| name.contains(*part)));
+    let mut out = std::io::stdout();
+    let mut failures = 0;
+    for (name, test) in chosen {
+        if arguments.iter().any(|argument| argument == "--list") {
+            let _ = writeln!(out, "{name}: test");
+            continue;
+        }
+        let outcome = run(*test);
+        failures += usize::from(outcome.is_err());
+        let _ = match outcome {
+            Ok(()) => writeln!(out, "test {name} ... ok"),
+            Err(reason) => writeln!(out, "test {name} ... FAILED: {reason}"),
+        };
+    }
+    ExitCode::from(u8::from(failures > 0))
+}
+
+fn run(test: fn(Guest) -> Pin<Box<dyn Future<Output = Outcome>>>) -> Result<(), String> {
+    let run = || -> Outcome {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let guest = Guest::start().await?;
+            tokio::time::timeout(DEADLINE, test(guest)).await?
+        })
+    };
+    match std::panic::catch_unwind(run) {
+        Ok(outcome) => outcome.map_err(|error| error.to_string()),
+        Err(_) => Err("it panicked".into()),
+    }
+}

@@ -14,9 +14,11 @@ pub use inside::{Ran, run};
 pub type Outcome = Result<(), String>;
 pub type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + 'a>>;
 
+pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn Provider>, String>> + 'a>>;
+
 /// A provider that can be opened again over the same sandboxes, as a restarted server does.
 pub trait Subject {
-    fn open(&self) -> Pin<Box<dyn Future<Output = Result<Arc<dyn Provider>, String>> + '_>>;
+    fn open(&self) -> Opening<'_>;
 }
 
 pub struct Case<S> {

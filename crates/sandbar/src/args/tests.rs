@@ -83,7 +83,7 @@ fn help_pages_are_as_checked_in() -> std::io::Result<()> {
             }
         }
     }
-    let mut command = Args::command();
+    let mut command = Args::command().term_width(100);
     command.build();
     let mut now = String::new();
     pages(&mut command, "", &mut now);

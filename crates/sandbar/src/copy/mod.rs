@@ -67,6 +67,8 @@ pub(crate) async fn upload(
     print: Printer,
 ) -> Result<Copied, Failure> {
     let metadata = std::fs::metadata(from).map_err(cannot_read(from))?;
+    let wants_directory = to.ends_with('/');
+    let to = &sandbar_api::check::path(to)?;
     let target = remote(client, sandbox, to).await?;
     if metadata.is_dir() {
         let into = match (target, last_name(from)) {
@@ -79,7 +81,7 @@ pub(crate) async fn upload(
     let name = || from.file_name().map(|name| text(name)).transpose();
     let to = match target {
         Some(FileInfo::Directory) => format!("{to}/{}", name()?.unwrap_or_default()),
-        None if to.ends_with('/') => return Err(no_directory(to)),
+        None if wants_directory => return Err(no_directory(to)),
         _ => to.to_owned(),
     };
     let file = tokio::fs::File::open(from).await.map_err(cannot_read(from))?;

@@ -8,6 +8,7 @@ use crate::{
     print::{Printer, Style},
     private, spinner,
     text::inert,
+    up,
 };
 
 /// Say what this host can enforce, and how to fix the rest
@@ -18,7 +19,10 @@ use crate::{
 pub(crate) struct Doctor {}
 
 pub(crate) async fn doctor(context: &Context) -> Result<u8, Failure> {
-    let reports = spinner::during("trying what this host can enforce", reports(context)).await?;
+    let reports = match spinner::during("trying what this host can enforce", reports(context)).await {
+        Err(failure) if failure.code() == exit::NOT_ENFORCEABLE => return Err(failure.with_code(exit::FAILED)),
+        reports => reports?,
+    };
     let print = context.print;
     for report in &reports {
         if print.json {
@@ -49,9 +53,10 @@ async fn reports(context: &Context) -> Result<Vec<HostReport>, Failure> {
             .map_err(|error| Failure::new(exit::FAILED, format!("the server's report cannot be read: {error}")));
     }
     // A home of its own, so that a running server is not disturbed.
-    let home = private::temporary_home()?;
-    let local = private::local(home.path()).await?;
-    Ok(vec![local.probe().await])
+    let (local, _home) = private::local().await?;
+    let report = local.probe().await;
+    local.close().await.map_err(|error| up::provider_failure(&error))?;
+    Ok(vec![report])
 }
 
 fn show(report: &HostReport, print: Printer) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use chrono::Utc;
 use futures_util::StreamExt as _;
-use sandbar_api::{ExitReason, Process, ProcessState, StartProcess, Stream};
+use sandbar_api::{ExitReason, Process, ProcessList, ProcessState, StartProcess, Stream};
 use sandbar_client::{Client, OutputItem};
 
 use crate::{
@@ -152,7 +152,7 @@ pub(crate) async fn ps(args: &Ps, context: &Context) -> Result<u8, Failure> {
     let print = context.print;
     let processes = spinner::during("listing processes", client.processes(&args.sandbox)).await?;
     if print.json {
-        return processes.iter().try_for_each(|process| print.json(process)).map(|()| exit::OK);
+        return print.json(&ProcessList { processes }).map(|()| exit::OK);
     }
     let now = Utc::now();
     let rows = processes.iter().map(|process| {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Instant};
 
 use chrono::Utc;
 use futures_util::TryStreamExt as _;
-use sandbar_api::{Code, CreateSandbox, HumanDuration, Sandbox, SandboxState, WorkspaceSource};
+use sandbar_api::{Code, CreateSandbox, HumanDuration, Sandbox, SandboxPage, SandboxState, WorkspaceSource};
 use sandbar_client::{Client, SandboxQuery};
 
 use crate::{
@@ -184,30 +184,31 @@ pub(crate) async fn ls(args: Ls, context: &Context) -> Result<u8, Failure> {
     let client = context.client()?;
     let states = if args.all { SandboxState::ALL.to_vec() } else { args.states };
     let query = SandboxQuery { labels: unique("label", args.labels)?, states, ..SandboxQuery::default() };
-    let mut sandboxes = std::pin::pin!(client.sandboxes(query));
+    let all = client.sandboxes(query).try_collect::<Vec<_>>();
+    let sandboxes = spinner::during("listing sandboxes", all).await?;
     let print = context.print;
-    let mut rows = Vec::new();
+    if args.quiet {
+        return sandboxes.iter().try_for_each(|sandbox| print.line(sandbox.id.as_str())).map(|()| exit::OK);
+    }
+    if print.json {
+        return print.json(&SandboxPage { sandboxes, next_cursor: None }).map(|()| exit::OK);
+    }
     let now = Utc::now();
-    while let Some(sandbox) = spinner::during("listing sandboxes", sandboxes.try_next()).await? {
-        if print.json {
-            print.json(&sandbox)?;
-        } else if args.quiet {
-            print.line(sandbox.id.as_str())?;
-        } else {
-            rows.push([
-                sandbox.name,
-                sandbox.id.to_string(),
-                sandbox.state.as_str().to_owned(),
-                sandbox.template,
-                text::ago(sandbox.created_at, now),
-                sandbox.expires_at.map_or_else(|| "-".into(), |at| format!("in {}", text::span(at - now))),
-                joined(&sandbox.labels),
-            ]);
-        }
-    }
-    if !print.json && !args.quiet {
-        print.line(table::render(["NAME", "ID", "STATE", "TEMPLATE", "AGE", "EXPIRES", "LABELS"], rows))?;
-    }
+    let rows = sandboxes.into_iter().map(|sandbox| {
+        [
+            sandbox.name,
+            sandbox.id.to_string(),
+            sandbox.state.as_str().to_owned(),
+            sandbox.template,
+            text::ago(sandbox.created_at, now),
+            match sandbox.expires_at {
+                Some(at) if sandbox.state != SandboxState::Deleted => format!("in {}", text::span(at - now)),
+                _ => "-".into(),
+            },
+            joined(&sandbox.labels),
+        ]
+    });
+    print.line(table::render(["NAME", "ID", "STATE", "TEMPLATE", "AGE", "EXPIRES", "LABELS"], rows))?;
     Ok(exit::OK)
 }
 

@@ -1,6 +1,6 @@
 //! `template ls|show`: the recipes sandboxes are made from.
 
-use sandbar_api::Root;
+use sandbar_api::{Root, TemplateList};
 
 use crate::{context::Context, exit, exit::Failure, spinner, table, text};
 
@@ -22,7 +22,7 @@ pub(crate) async fn template(verb: &Template, context: &Context) -> Result<u8, F
         Template::Ls => {
             let templates = spinner::during("listing templates", client.templates()).await?;
             if print.json {
-                return templates.iter().try_for_each(|template| print.json(template)).map(|()| exit::OK);
+                return print.json(&TemplateList { templates }).map(|()| exit::OK);
             }
             let rows = templates.into_iter().map(|template| {
                 [template.name, template.provider, root(&template.root), text::shortened(&template.description, 60)]

@@ -2,7 +2,7 @@
 
 use chrono::Utc;
 use clap::ValueEnum;
-use sandbar_api::{CreateToken, HumanDuration};
+use sandbar_api::{CreateToken, HumanDuration, TokenList};
 
 use crate::{
     context::Context,
@@ -78,7 +78,7 @@ pub(crate) async fn token(verb: Token, context: &Context) -> Result<u8, Failure>
         Token::Ls => {
             let tokens = client.tokens().await?;
             if print.json {
-                return tokens.iter().try_for_each(|token| print.json(token)).map(|()| exit::OK);
+                return print.json(&TokenList { tokens }).map(|()| exit::OK);
             }
             let now = Utc::now();
             let rows = tokens.into_iter().map(|token| {

@@ -124,11 +124,16 @@ async fn start(
     Ok((process, Live { reader, guard }, input))
 }
 
-/// A command that ends without reading its input is no failure of the call.
+/// A command that ends, or closes its input, without reading all of it is no failure of the call.
 async fn write_input(engine: Engine, process: Process, text: String) -> Option<Problem> {
     let (sandbox, id) = (process.sandbox.as_str(), process.id.as_str());
     let written = engine.write_input(sandbox, id, Some(0), Bytes::from(text), true).await;
-    written.err().filter(|problem| problem.code != Code::ProcessOver)
+    written.err().filter(|problem| problem.code != Code::NoStdin && !is_over(problem))
+}
+
+/// Of a process that we started: once it has ended it may also be forgotten, or gone with its sandbox.
+fn is_over(problem: &Problem) -> bool {
+    matches!(problem.code, Code::ProcessOver | Code::UnknownProcess | Code::SandboxGone)
 }
 
 struct Live {
@@ -168,7 +173,7 @@ impl Drop for KillOnDrop {
         tokio::spawn(async move {
             let killed = engine.signal(process.sandbox.as_str(), process.id.as_str(), "KILL").await;
             if let Err(problem) = killed
-                && problem.code != Code::ProcessOver
+                && !is_over(&problem)
             {
                 tracing::warn!(process = %process.id, %problem, "cannot kill the command of a caller that went away");
             }

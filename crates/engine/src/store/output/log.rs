@@ -9,7 +9,10 @@ use std::{
 
 use sandbar_api::OutputRange;
 
-use super::segment::{Segment, data_path};
+use super::{
+    segment::{Segment, data_path},
+    spares::Spares,
+};
 use crate::store::Chunk;
 
 const SMALLEST_SEGMENT: u64 = 64 * 1024;
@@ -51,7 +54,7 @@ impl Log {
     }
 
     /// After an error this log no longer knows what is on disk: open it again.
-    pub(super) fn append(&mut self, chunk: &Chunk, keep: u64) -> io::Result<OutputRange> {
+    pub(super) fn append(&mut self, chunk: &Chunk, keep: u64, spares: &Spares) -> io::Result<OutputRange> {
         let end = self.range().end;
         let Some(known) = end.checked_sub(chunk.offset) else {
             return Err(io::Error::new(
@@ -62,7 +65,7 @@ impl Log {
         let mut new = usize::try_from(known).ok().and_then(|known| chunk.data.get(known..)).unwrap_or_default();
         let size = (keep / SEGMENTS).clamp(SMALLEST_SEGMENT, LARGEST_SEGMENT);
         while !new.is_empty() {
-            let tail = self.tail_with_room(size)?;
+            let tail = self.tail_with_room(size, spares)?;
             let room = usize::try_from(size - tail.length()).unwrap_or(usize::MAX);
             let (now, later) = new.split_at(room.min(new.len()));
             tail.append(chunk.stream, chunk.at, now)?;
@@ -72,12 +75,14 @@ impl Log {
         Ok(self.range())
     }
 
-    fn tail_with_room(&mut self, size: u64) -> io::Result<&mut Segment> {
+    fn tail_with_room(&mut self, size: u64, spares: &Spares) -> io::Result<&mut Segment> {
         let start = match &self.tail {
             Some(tail) if tail.length() < size => None,
             Some(tail) => Some(tail.end()),
             None => {
-                create_directory(&self.directory)?;
+                if !spares.take(&self.directory)? {
+                    create_directory(&self.directory)?;
+                }
                 Some(0)
             }
         };
@@ -152,7 +157,7 @@ impl Found {
     }
 }
 
-fn create_directory(directory: &Path) -> io::Result<()> {
+pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,

@@ -6,6 +6,7 @@
 mod index;
 mod log;
 mod segment;
+mod spares;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,7 @@ use std::{
 
 use sandbar_api::{OutputRange, ProcessId};
 
-use self::log::Log;
+use self::{log::Log, spares::Spares};
 use super::{Chunk, Error, Result};
 
 /// Logs whose files stay open, two descriptors each; of thousands of processes few write at a time.
@@ -28,6 +29,7 @@ const OPEN_LOGS: usize = 64;
 pub(super) struct Output {
     root: PathBuf,
     open: Mutex<Open>,
+    spares: Spares,
 }
 
 #[derive(Default)]
@@ -48,12 +50,13 @@ impl Output {
     pub(super) fn open(home: &Path) -> Result<Self> {
         let root = home.join("output");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(fault)?;
-        Ok(Self { root, open: Mutex::default() })
+        let spares = Spares::open(&root).map_err(fault)?;
+        Ok(Self { root, open: Mutex::default(), spares })
     }
 
     pub(super) fn append(&self, process: &ProcessId, chunk: &Chunk, keep: u64) -> Result<OutputRange> {
         self.with_log(process, |slot, mut log| {
-            let appended = log.append(chunk, keep);
+            let appended = log.append(chunk, keep, &self.spares);
             if appended.is_ok() {
                 *slot = Some(log);
             }
@@ -109,6 +112,22 @@ impl Output {
             found.extend(name.to_str().and_then(|name| name.parse::<ProcessId>().ok()));
         }
         Ok(found)
+    }
+
+    /// Whether the caller is to have `make_spares` called, where it may take some milliseconds.
+    pub(super) fn wants_spares(&self) -> bool {
+        self.spares.wanted()
+    }
+
+    pub(super) fn make_spares(&self) {
+        // They are a matter of speed only: without one the first output makes its own files, or says why it cannot.
+        if let Err(error) = self.spares.make() {
+            tracing::warn!(%error, "failed to make files in advance");
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.spares.close();
     }
 
     fn directory(&self, process: &ProcessId) -> PathBuf {

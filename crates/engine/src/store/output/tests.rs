@@ -186,3 +186,44 @@ fn few_files_stay_open() -> Outcome {
     assert_eq!(lock(&output.open).slots.len(), OPEN_LOGS);
     Ok(())
 }
+
+#[test]
+fn directories_made_in_advance_are_used() -> Outcome {
+    let at = Fixture::new()?;
+    let output = at.open()?;
+    let spares = at.home.path().join("output/.ready");
+    let ready = || fs::read_dir(&spares).map_or(0, Iterator::count);
+    let write = |output: &Output, number: u64| -> Result<()> {
+        let process = ProcessId::from_parts(number, [9; 10]);
+        assert_eq!(
+            output.append(&process, &stdout(0, format!("{number}")), KEEP)?.end,
+            number.to_string().len() as u64
+        );
+        let chunk = output.read(&process, 0, 10)?.map(|chunk| chunk.data);
+        assert_eq!(chunk, Some(number.to_string().into()));
+        Ok(())
+    };
+    write(&output, 1)?;
+    assert!(!output.wants_spares(), "not for one command");
+    for number in 2..10 {
+        write(&output, number)?;
+    }
+    assert!(output.wants_spares());
+    assert!(!output.wants_spares(), "one maker is enough");
+    output.make_spares();
+    assert_eq!(ready(), 8);
+    write(&output, 10)?;
+    assert_eq!(ready(), 7);
+    drop(output);
+
+    let output = at.open()?;
+    write(&output, 11)?;
+    assert_eq!(ready(), 6, "those of an earlier server are used too");
+    assert_eq!(output.processes()?.len(), 11);
+    fs::remove_dir_all(&spares)?;
+    write(&output, 12)?;
+    output.close();
+    output.make_spares();
+    assert_eq!(ready(), 0, "none are made after closing");
+    Ok(())
+}

@@ -34,6 +34,11 @@ impl Transaction {
             .bind(json(&event.data)?)
             .fetch_one(&mut self.connection)
             .await?;
+        self.appended(seq)
+    }
+
+    /// To be announced when this is committed.
+    pub(super) fn appended(&mut self, seq: i64) -> Result<()> {
         self.seq = Some(unsigned(seq)?);
         Ok(())
     }

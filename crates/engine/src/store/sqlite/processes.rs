@@ -1,4 +1,4 @@
-//! Processes: two short transactions in the life of each, because every exec pays for both.
+//! Processes: two transactions in the life of each. Every exec pays for both, so each is one script.
 
 use chrono::{DateTime, Utc};
 use sandbar_api::{Exit, OutputRange, Process, ProcessId, ProcessState, SandboxId};
@@ -15,13 +15,19 @@ use crate::store::{Error, Result};
 /// A script passed as an argument can be a mebibyte; the event tells which command it was, the row has all of it.
 const ARGV_TOLD: usize = 4096;
 
-// Selecting from the sandbox makes a process of one that is deleted impossible, without a statement of its own.
-const INSERT: &str = "
+// Selecting from the sandbox keeps a process from starting in one that is deleted; then there is no event either.
+const CREATE: &str = "
+    BEGIN IMMEDIATE;
     INSERT INTO processes (id, sandbox, argv, cwd, terminal, state, exit, started_at, exited_at)
-    SELECT $1, id, $3, $4, $5, $6, $7, $8, $9 FROM sandboxes WHERE id = $2 AND state <> 'deleted'";
+    SELECT $1, id, $3, $4, $5, $6, $7, $8, $9 FROM sandboxes WHERE id = $2 AND state <> 'deleted';
+    UPDATE event_counter SET seq = seq + 1 WHERE changes() = 1;
+    INSERT INTO events (seq, at, kind, sandbox, process, data)
+    SELECT seq, $10, 'process.started', $2, $1, $11 FROM event_counter WHERE changes() = 1
+    RETURNING seq;
+    COMMIT";
 
 pub(super) async fn create(transaction: &mut Transaction, process: Process) -> Result<()> {
-    let made = sqlx::query(INSERT)
+    let query = sqlx::query_scalar(CREATE)
         .bind(process.id.as_str())
         .bind(process.sandbox.as_str())
         .bind(columns::json(&process.argv)?)
@@ -31,46 +37,55 @@ pub(super) async fn create(transaction: &mut Transaction, process: Process) -> R
         .bind(process.exit.as_ref().map(columns::json).transpose()?)
         .bind(process.started_at.timestamp_micros())
         .bind(process.exited_at.map(|at| at.timestamp_micros()))
-        .execute(&mut transaction.connection)
-        .await?;
-    if made.rows_affected() == 0 {
-        return Err(Error::Missing(format!("sandbox {}", process.sandbox)));
+        .bind(transaction.now.timestamp_micros())
+        .bind(columns::json(&told(&process.argv))?);
+    // All rows rather than the first: the script has to run to its end.
+    match query.fetch_all(&mut transaction.connection).await?[..] {
+        [seq] => transaction.appended(seq),
+        _ => Err(Error::Missing(format!("sandbox {}", process.sandbox))),
     }
-    let data = told(&process.argv);
-    tell(transaction, "process.started", process.sandbox.as_str(), &process.id, data).await
 }
 
+const END: &str = "
+    BEGIN IMMEDIATE;
+    UPDATE processes SET state = $2, exit = $3, exited_at = $4 WHERE id = $1 AND state = 'running';
+    UPDATE event_counter SET seq = seq + 1 WHERE changes() = 1;
+    INSERT INTO events (seq, at, kind, sandbox, process, data)
+    SELECT c.seq, $5, $6, p.sandbox, p.id, $7 FROM event_counter AS c, processes AS p WHERE p.id = $1 AND changes() = 1
+    RETURNING seq;
+    COMMIT";
+
+/// Whether it was running until now.
 pub(super) async fn end(
     transaction: &mut Transaction,
     id: ProcessId,
     state: ProcessState,
     exit: Option<Exit>,
     at: DateTime<Utc>,
-) -> Result<()> {
+) -> Result<bool> {
     let kind = match state {
         ProcessState::Exited => "process.exited",
         ProcessState::Lost => "process.lost",
         ProcessState::Running => return Err(Error::Database("a process cannot end by running".into())),
     };
-    let sandbox: Option<String> = sqlx::query_scalar(
-        "UPDATE processes SET state = $2, exit = $3, exited_at = $4 WHERE id = $1 AND state = 'running'
-         RETURNING sandbox",
-    )
-    .bind(id.as_str())
-    .bind(state_text(state))
-    .bind(exit.as_ref().map(columns::json).transpose()?)
-    .bind(at.timestamp_micros())
-    .fetch_optional(&mut transaction.connection)
-    .await?;
-    let Some(sandbox) = sandbox else {
-        let known = sqlx::query("SELECT 1 FROM processes WHERE id = $1")
-            .bind(id.as_str())
-            .fetch_optional(&mut transaction.connection)
-            .await?;
-        return known.map(|_| ()).ok_or_else(|| Error::Missing(format!("process {id}")));
-    };
-    let data = exit.map_or_else(|| json!({}), |exit| json!({ "exit": exit }));
-    tell(transaction, kind, &sandbox, &id, data).await
+    let data = exit.as_ref().map_or_else(|| json!({}), |exit| json!({ "exit": exit }));
+    let query = sqlx::query_scalar(END)
+        .bind(id.as_str())
+        .bind(state_text(state))
+        .bind(exit.as_ref().map(columns::json).transpose()?)
+        .bind(at.timestamp_micros())
+        .bind(transaction.now.timestamp_micros())
+        .bind(kind)
+        .bind(columns::json(&data)?);
+    match query.fetch_all(&mut transaction.connection).await?[..] {
+        [seq] => transaction.appended(seq).map(|()| true),
+        _ => Ok(false),
+    }
+}
+
+pub(super) async fn exists(readers: &SqlitePool, id: &ProcessId) -> Result<bool> {
+    let row = sqlx::query("SELECT 1 FROM processes WHERE id = $1").bind(id.as_str()).fetch_optional(readers).await?;
+    Ok(row.is_some())
 }
 
 pub(super) async fn refuse(transaction: &mut Transaction, id: ProcessId, reason: String) -> Result<()> {
@@ -81,7 +96,8 @@ pub(super) async fn refuse(transaction: &mut Transaction, id: ProcessId, reason:
         .ok_or_else(|| Error::Missing(format!("process {id}")))?;
     let mut data = told(&from_json::<Vec<String>>(row.try_get("argv")?)?);
     data["reason"] = Value::String(reason);
-    tell(transaction, "process.refused", row.try_get("sandbox")?, &id, data).await
+    let sandbox = Some(row.try_get("sandbox")?);
+    transaction.append(NewEvent { kind: "process.refused", sandbox, process: Some(id.as_str()), data }).await
 }
 
 fn told(argv: &[String]) -> Value {
@@ -93,17 +109,6 @@ fn told(argv: &[String]) -> Value {
     };
     let some: Vec<&String> = argv.iter().take_while(fits).collect();
     if some.len() < argv.len() { json!({ "argv": some, "argv_cut": true }) } else { json!({ "argv": some }) }
-}
-
-async fn tell(
-    transaction: &mut Transaction,
-    kind: &str,
-    sandbox: &str,
-    process: &ProcessId,
-    data: Value,
-) -> Result<()> {
-    let event = NewEvent { kind, sandbox: Some(sandbox), process: Some(process.as_str()), data };
-    transaction.append(event).await
 }
 
 /// The output's range is not in the row: the segments have it.

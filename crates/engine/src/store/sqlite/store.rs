@@ -1,6 +1,6 @@
 //! The trait, method by method: which connection does it, and in which room it is written.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -11,7 +11,7 @@ use sandbar_api::{
 use tokio::sync::watch;
 
 use super::{SqliteStore, events, found, processes, prune, sandboxes, tokens};
-use crate::store::{Chunk, Created, NewSandbox, Pruned, Result, SandboxFilter, SandboxRow, Store};
+use crate::store::{Chunk, Created, Error, NewSandbox, Pruned, Result, SandboxFilter, SandboxRow, Store};
 
 #[async_trait]
 impl Store for SqliteStore {
@@ -50,7 +50,7 @@ impl Store for SqliteStore {
 
     async fn create_process(&self, process: &Process) -> Result<()> {
         let process = process.clone();
-        self.writer.write(move |transaction| Box::pin(processes::create(transaction, process))).await
+        self.writer.write_whole(move |transaction| Box::pin(processes::create(transaction, process))).await
     }
 
     async fn process(&self, sandbox: &SandboxId, id: &ProcessId) -> Result<Option<Process>> {
@@ -74,8 +74,13 @@ impl Store for SqliteStore {
         exit: Option<Exit>,
         at: DateTime<Utc>,
     ) -> Result<()> {
-        let id = id.clone();
-        self.writer.write(move |transaction| Box::pin(processes::end(transaction, id, state, exit, at))).await
+        let ended = id.clone();
+        let end =
+            self.writer.write_whole(move |transaction| Box::pin(processes::end(transaction, ended, state, exit, at)));
+        if end.await? || processes::exists(&self.readers, id).await? {
+            return Ok(());
+        }
+        Err(Error::Missing(format!("process {id}")))
     }
 
     async fn refuse_process(&self, id: &ProcessId, reason: &str) -> Result<()> {
@@ -87,7 +92,12 @@ impl Store for SqliteStore {
     // Output is written and read on the calling thread: a few microseconds each, to and from the page cache; handing it
     // to another thread and back would cost more than the call.
     async fn append_output(&self, process: &ProcessId, chunk: &Chunk, keep: u64) -> Result<OutputRange> {
-        self.output.append(process, chunk, keep)
+        let range = self.output.append(process, chunk, keep)?;
+        if self.output.wants_spares() {
+            let output = Arc::clone(&self.output);
+            tokio::task::spawn_blocking(move || output.make_spares());
+        }
+        Ok(range)
     }
 
     async fn output_range(&self, process: &ProcessId) -> Result<OutputRange> {
@@ -164,6 +174,10 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) {
+        let output = Arc::clone(&self.output);
+        if let Err(error) = tokio::task::spawn_blocking(move || output.close()).await {
+            tracing::warn!(%error, "failed to close the output");
+        }
         self.readers.close().await;
         self.writer.close().await;
     }

@@ -94,16 +94,11 @@ async fn the_database_says_so_and_goes_on_when_there_is_room() -> Outcome {
         assert_eq!(all_events(&store).await?.len() as u64, made * 2, "reading goes on");
         disk.free()?;
         store.check().await?;
-        if round == 1 {
-            // The log is consistent for the next server too.
-            store.close().await;
-            let again = SqliteStore::open(disk.path()).await?;
-            assert_eq!(*again.head().borrow(), made * 2);
-            again.close().await;
-            break;
-        }
     }
+    // The log is consistent for the next server too.
+    store.close().await;
     let store = SqliteStore::open(disk.path()).await?;
+    assert_eq!(*store.head().borrow(), made * 2);
     sandbox(&store, "after").await?;
     let events = all_events(&store).await?;
     assert!(events.iter().zip(1..).all(|(event, seq)| event.seq == seq));
