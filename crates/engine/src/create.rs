@@ -146,20 +146,34 @@ async fn create(
     };
     // Registered before it is committed, so that a replay of the same key finds the creation in flight.
     let owner = Owner::new(inner, row, provider);
-    match inner.store.create_sandbox(new).await {
-        Ok(Created::New(_)) => {}
-        Ok(Created::Replayed(row)) => {
-            inner.registry.remove(&owner.handle);
-            return replay(inner, row).await;
+    // The kernel makes the sandbox while the disk takes the record. One that the record then refuses is removed again,
+    // after a crash by the next start. A repeated key makes nothing, so it is looked up first.
+    let early = new.key.is_none();
+    let (recorded, made) = tokio::join!(inner.store.create_sandbox(new), async {
+        if early { Some(owner.handle.provider.create(&spec).await) } else { None }
+    });
+    let refused = match recorded {
+        Ok(Created::New(_)) => None,
+        Ok(Created::Replayed(row)) => Some(Ok(row)),
+        Err(error) => Some(Err(refusal(error))),
+    };
+    if let Some(refused) = refused {
+        inner.registry.remove(&owner.handle);
+        if let Err(error) = owner.handle.provider.destroy(&owner.handle.id).await {
+            tracing::error!(sandbox = %owner.handle.id, %error, "a sandbox that was refused could not be removed");
         }
-        Err(error) => {
-            inner.registry.remove(&owner.handle);
-            return Err(refusal(error));
-        }
+        return match refused {
+            Ok(row) => replay(inner, row).await,
+            Err(problem) => Err(problem),
+        };
     }
+    let made = match made {
+        Some(made) => made,
+        None => owner.handle.provider.create(&spec).await,
+    };
     inner.registry.insert_name(&owner.handle);
     inner.expiry.notify_one();
-    let made = owner.create(&spec).await;
+    let made = owner.created(made).await;
     match &made {
         Ok(_) => {
             inner.metrics.creates.inc();

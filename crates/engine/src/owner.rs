@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use sandbar_api::{Code, Problem, ProcessId, Sandbox, SandboxState, StateReason};
 use sandbar_guest::protocol::{HelloRequest, SignalRequest};
-use sandbar_provider::{Guest, Provider, Spec};
+use sandbar_provider::{Guest, Provider};
 use tokio::{
     sync::{mpsc, oneshot},
     time,
@@ -101,10 +101,9 @@ impl Owner {
         Ok(row.sandbox)
     }
 
-    /// Makes the sandbox that was just recorded. What fails leaves nothing but the record of it.
-    pub(crate) async fn create(&self, spec: &Spec) -> Result<Sandbox, Problem> {
-        let made = self.handle.provider.create(spec).await.map_err(problem::from_provider);
-        let made = match made {
+    /// Opens the sandbox that was just recorded and made. What fails leaves nothing but the record of it.
+    pub(crate) async fn created(&self, made: Result<(), sandbar_provider::Error>) -> Result<Sandbox, Problem> {
+        let made = match made.map_err(problem::from_provider) {
             Ok(()) => self.connect().await,
             Err(problem) => Err(problem),
         };

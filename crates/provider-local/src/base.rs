@@ -1,9 +1,12 @@
 //! The lower layer of `host` roots: a skeleton with a harmless `/etc`, made once per home and shared, never changed.
-//! `/usr` and the allow-listed files of the host's `/etc` are bound over it when a sandbox boots.
+//! `/usr` and a few directories of the host's `/etc` are bound over it when a sandbox boots.
 
 use std::{
     fs, io,
-    os::unix::fs::{PermissionsExt, chown, symlink},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{MetadataExt, PermissionsExt, chown, symlink},
+    },
     path::{Path, PathBuf},
 };
 
@@ -11,37 +14,37 @@ use sandbar_provider::Error;
 
 use crate::uids::WORKLOAD;
 
-/// Raised when the skeleton below changes: sandboxes that run keep the one they were started on.
+/// Raised when the skeleton below changes.
 const EDITION: u32 = 1;
 
-/// Of the host's `/etc`: what programs need and nobody minds showing. Everything else is not there.
-pub(crate) const ETC: &[&str] = &[
-    "alternatives",    // /usr/bin's links go through it
-    "bash.bashrc",     // the prompt people expect
-    "ca-certificates", // certificates: public by nature
-    "ca-certificates.conf",
+/// Of the host's `/etc`: files that programs need and nobody minds showing, copied. Everything else is not there.
+const COPIED: &[&str] = &[
+    "bash.bashrc", // the prompt people expect
     "debian_version",
     "ethertypes",
-    "fonts",
     "inputrc",
     "ld.so.cache", // without it every program searches for its libraries
     "ld.so.conf",
-    "ld.so.conf.d",
     "localtime",
     "lsb-release",
     "magic",
     "mime.types",
     "os-release",
-    "pki", // certificates on Fedora and its kin
     "profile",
     "protocols",
     "rpc",
     "services",
     "shells",
-    "ssl/certs", // not ssl/private
     "ssl/openssl.cnf",
-    "terminfo",
     "timezone",
+];
+
+/// Directories of the host's `/etc` for which the same holds, bound: some have hundreds of links.
+pub(crate) const BOUND: &[&str] = &[
+    "alternatives", // /usr/bin's links go through it
+    "fonts",
+    "pki",       // certificates on Fedora and its kin
+    "ssl/certs", // public by nature; not ssl/private
 ];
 
 /// Top-level names that are links into `/usr` on merged systems and directories on others.
@@ -74,13 +77,14 @@ const GROUP: &str = "root:x:0:\ntty:x:5:\nagent:x:1000:\nnogroup:x:65534:\n";
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n";
 const NSSWITCH: &str = "passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\nprotocols: files\n";
 
-/// Finds or makes the skeleton below `local`.
+/// Finds or makes the skeleton below `local`. Its name tells what went into it: when the host's files change, the next
+/// server makes a new one, and sandboxes keep the one they were started on.
 pub(crate) fn ensure(local: &Path, chowns: bool) -> Result<PathBuf, Error> {
-    let done = local.join(format!("base-{EDITION}"));
+    let done = local.join(format!("{PREFIX}{:016x}", fingerprint(chowns)));
     if done.exists() {
         return Ok(done);
     }
-    let draft = local.join(format!("base-{EDITION}.draft"));
+    let draft = local.join(format!("{PREFIX}draft"));
     let failed = |error| Error::io(format!("make the base layer in {}", local.display()))(error);
     if draft.exists() {
         fs::remove_dir_all(&draft).map_err(failed)?;
@@ -88,6 +92,44 @@ pub(crate) fn ensure(local: &Path, chowns: bool) -> Result<PathBuf, Error> {
     build(&draft, chowns).map_err(failed)?;
     fs::rename(&draft, &done).map_err(failed)?;
     Ok(done)
+}
+
+const PREFIX: &str = "base-";
+
+/// Removes skeletons of earlier hosts that no sandbox stands on any more.
+pub(crate) fn prune(local: &Path, current: &Path, used: &[PathBuf]) -> io::Result<()> {
+    for entry in fs::read_dir(local)? {
+        let path = entry?.path();
+        let is_base = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        if is_base && path != current && !used.contains(&path) {
+            fs::remove_dir_all(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// FNV-1a over what the skeleton is made from: not a secret, only a name.
+fn fingerprint(chowns: bool) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |bytes: &[u8]| {
+        for byte in bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    add(&[EDITION as u8, u8::from(chowns)]);
+    let host = COPIED.iter().chain(BOUND).map(|name| Path::new("/etc").join(name));
+    for path in host.chain(USR_LINKS.iter().map(|name| Path::new("/").join(name))) {
+        add(path.as_os_str().as_bytes());
+        if let Ok(found) = fs::symlink_metadata(&path) {
+            add(&found.mode().to_le_bytes());
+            if !found.is_dir() {
+                add(&found.mtime().to_le_bytes());
+                add(&found.mtime_nsec().to_le_bytes());
+                add(&found.size().to_le_bytes());
+            }
+        }
+    }
+    hash
 }
 
 fn build(base: &Path, chowns: bool) -> io::Result<()> {
@@ -119,21 +161,22 @@ fn build(base: &Path, chowns: bool) -> io::Result<()> {
             _ => {}
         }
     }
-    for name in ETC {
-        place(&Path::new("/etc").join(name), &base.join("etc").join(name))?;
+    for name in COPIED {
+        let (host, here) = (Path::new("/etc").join(name), base.join("etc").join(name));
+        match fs::symlink_metadata(&host) {
+            // It leads into /usr.
+            Ok(found) if found.is_symlink() => symlink(fs::read_link(&host)?, &here)?,
+            Ok(found) if found.is_file() => drop(fs::copy(&host, &here)?),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    for name in BOUND {
+        if Path::new("/etc").join(name).is_dir() {
+            directory(&base.join("etc").join(name), 0o755)?;
+        }
     }
     Ok(())
-}
-
-/// What is a link on the host is the same link here (it leads into /usr); the rest gets something to be bound over.
-fn place(host: &Path, here: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(host) {
-        Ok(found) if found.is_symlink() => symlink(fs::read_link(host)?, here),
-        Ok(found) if found.is_dir() => directory(here, 0o755),
-        Ok(_) => fs::write(here, ""),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 fn directory(path: &Path, mode: u32) -> io::Result<()> {

@@ -1,5 +1,7 @@
-//! The fence around each workload process: user, capabilities, no_new_privs, Landlock and seccomp, put on between fork
-//! and exec. Not on the guest: a landlocked process may neither mount nor see mounts made later.
+//! The fence. Seccomp, no_new_privs and an empty bounding set are put on the guest once, for all it will ever fork:
+//! the kernel takes most of a millisecond to check a filter. User, capabilities and Landlock follow for each workload
+//! process between fork and exec. Not for the guest: it needs its capabilities, and a landlocked process does not see
+//! mounts made later.
 
 use std::io;
 
@@ -50,22 +52,24 @@ impl Fence {
         Ok(Self { workload: take("workload")?, absent: take("absent")? })
     }
 
-    /// Readies the fence in a guest whose view is finished; what is returned puts it on the process that calls it.
+    /// Fences a guest whose view is finished; what is returned does the rest to the process that calls it.
     pub(crate) fn arm(&self, uids: Uids) -> Result<Box<dyn Fn() -> io::Result<()>>, Failure> {
         // The guest executes nothing itself, so it keeps what it has; whatever it executes starts with nothing to gain.
         drop_bounding_set().map_err(Failure::at(Step::Capabilities, "empty the bounding set"))?;
         let landlock = ruleset().map_err(Failure::at(Step::Landlock, "build the ruleset"))?;
-        let (workload, absent) = (self.workload.clone(), self.absent.clone());
+        rustix::thread::set_no_new_privs(true)
+            .map_err(|errno| Failure::at(Step::Capabilities, "set no_new_privs")(errno.into()))?;
+        for filter in [&self.absent, &self.workload] {
+            seccompiler::apply_filter(filter)
+                .map_err(|error| Failure::at(Step::Seccomp, "install the filter")(io::Error::other(error)))?;
+        }
         Ok(Box::new(move || {
             become_workload(uids)?;
-            rustix::thread::set_no_new_privs(true)?;
             let status = landlock.try_clone()?.restrict_self().map_err(io::Error::other)?;
             if status.ruleset == RulesetStatus::NotEnforced || !status.no_new_privs {
                 return Err(io::Error::other("landlock is not in force"));
             }
-            // Last, and the stricter one last: from here on `seccomp` itself would be judged by it.
-            seccompiler::apply_filter(&absent).map_err(io::Error::other)?;
-            seccompiler::apply_filter(&workload).map_err(io::Error::other)
+            Ok(())
         }))
     }
 }

@@ -190,7 +190,7 @@ fn end(children: &[Child], home: &Path) {
         return;
     }
     let released =
-        Register::open().and_then(|register| children.iter().try_for_each(|(_, uids)| register.release(*uids)));
+        Register::open().and_then(|register| children.iter().try_for_each(|(_, uids)| register.release(*uids, home)));
     if let Err(error) = released {
         complain(&format!("failed to release uids: {error}"));
     }

@@ -63,11 +63,15 @@ impl Local {
         let register = Register::open()?;
         let base = base::ensure(&directory, register.has_ranges())?;
         let local = Self { shared: Arc::new(Shared { directory, base, register, forge: Forge::start(lifetime)? }) };
+        let mut used = Vec::new();
         for id in local.ids()? {
-            if let Some(record) = directory::read(&local.path(&id))? {
-                local.shared.register.keep(record.uids, &local.path(&id))?;
+            let path = local.path(&id);
+            if let Some(record) = directory::read(&path)? {
+                local.shared.register.keep(record.uids, &path)?;
+                used.extend(fs::read_link(path.join(directory::LOWER_LINK)).ok());
             }
         }
+        base::prune(&local.shared.directory, &local.shared.base, &used).map_err(Error::io("remove old base layers"))?;
         Ok(local)
     }
 
@@ -192,7 +196,7 @@ impl Provider for Local {
         };
         if made.is_err() {
             self.destroy(&record.spec.id).await?;
-            self.shared.register.release(record.uids)?;
+            self.shared.register.release(record.uids, &path)?;
         }
         made
     }
@@ -229,7 +233,7 @@ impl Provider for Local {
             .map_err(|error| Error::io("remove the sandbox's directory")(io::Error::other(error)))?
             .map_err(Error::io(format!("remove {}", path.display())))?;
         // After the files: the range is free only when nothing on disk carries it any more.
-        record.map_or(Ok(()), |record| self.shared.register.release(record.uids))
+        record.map_or(Ok(()), |record| self.shared.register.release(record.uids, &path))
     }
 
     async fn list(&self) -> Result<Vec<Found>, Error> {

@@ -92,7 +92,8 @@ async fn ask(local: &Local, id: &SandboxId) -> Result<String, Error> {
 
 fn from_inside(facts: &str, ranges: bool) -> Vec<Finding> {
     let field = |name: &str| {
-        facts.lines().find_map(|line| line.strip_prefix(name)).map(str::trim).unwrap_or("not shown").to_owned()
+        let words = facts.lines().find_map(|line| line.strip_prefix(name)).map(str::split_whitespace);
+        words.map_or_else(|| "not shown".into(), |words| words.collect::<Vec<_>>().join(" "))
     };
     let finding = |layer: &str, works: bool, evidence: String, fix: &str| Finding {
         layer: layer.into(),

@@ -109,9 +109,13 @@ impl Register {
         Ok(())
     }
 
-    pub(crate) fn release(&self, uids: Uids) -> Result<(), Error> {
-        match self.file(uids).map(fs::remove_file) {
-            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("release a uid range")(error)),
+    /// Frees a range if its holder is `owner`, or lies in it: somebody else may have it by now.
+    pub(crate) fn release(&self, uids: Uids, owner: &Path) -> Result<(), Error> {
+        let Some(file) = self.file(uids) else { return Ok(()) };
+        let _lock = self.lock()?;
+        match fs::read_link(&file) {
+            Ok(holder) if holder.starts_with(owner) => fs::remove_file(&file).map_err(Error::io("release a uid range")),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("release a uid range")(error)),
             _ => Ok(()),
         }
     }

@@ -99,16 +99,11 @@ fn host_parts() -> io::Result<()> {
             bind_read_only(host, name)?;
         }
     }
-    for name in base::ETC {
-        let host = Path::new("/etc").join(name);
-        // What is a link on the host is a link in the base.
-        match fs::symlink_metadata(&host) {
-            Ok(found) if !found.is_symlink() => match bind_read_only(&host, &format!("etc/{name}")) {
-                // Came to the host after the base was made, which is shared and never changes.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                other => other?,
-            },
-            _ => {}
+    for name in base::BOUND {
+        let place = format!("etc/{name}");
+        // The base has a place for what the host had when it was made.
+        if Path::new(&place).exists() {
+            bind_read_only(Path::new("/etc").join(name), &place)?;
         }
     }
     Ok(())

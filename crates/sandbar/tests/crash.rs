@@ -92,8 +92,9 @@ async fn nothing_is_lost_when_the_server_is_killed() -> Outcome {
         client.delete(sandbox?.id.as_str()).await?;
     }
     assert_eq!(client.sandbox(steady.sandbox.id.as_str()).await?.state, SandboxState::Deleted);
-    let files: Vec<_> = std::fs::read_dir(server.home.path().join("local"))?.flatten().map(|e| e.file_name()).collect();
-    assert_eq!(files, ["base-1"], "files of sandboxes were left");
+    let files = std::fs::read_dir(server.home.path().join("local"))?.flatten().map(|entry| entry.file_name());
+    let files: Vec<_> = files.filter(|name| name.to_string_lossy().starts_with("sbx-")).collect();
+    assert!(files.is_empty(), "files of sandboxes were left: {files:?}");
     let output = std::fs::read_dir(server.home.path().join("output"))?.flatten().map(|entry| entry.file_name());
     let output: Vec<_> = output.filter(|name| name.to_string_lossy().starts_with("prc-")).collect();
     assert!(output.is_empty(), "output was left: {output:?}");
