@@ -125,7 +125,7 @@ pub fn path(text: &str) -> Result<String, Problem> {
                     return Err(Problem::new(
                         Code::PathOutside,
                         format!("`{}` leads outside the sandbox.", text.escape_debug()),
-                        "Give a path below `/` of the sandbox; relative ones start at /workspace.",
+                        "Give a path inside the sandbox, for example /workspace/file.",
                     ));
                 }
             }

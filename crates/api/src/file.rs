@@ -3,6 +3,11 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+/// Records of a global pax header in an archive of `format=tar`: the path of something that was left out, and why.
+/// Other readers of tar pass over them.
+pub const SKIPPED: &str = "SANDBAR.skipped";
+pub const SKIPPED_WHY: &str = "SANDBAR.skipped.why";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {

@@ -9,6 +9,7 @@ use crate::{HumanDuration, ProcessId, SandboxId, bytes};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"cols": 80, "rows": 24}))]
 pub struct TerminalSize {
     #[schema(minimum = 1, maximum = 9999)]
     pub cols: u16,
@@ -24,6 +25,7 @@ impl TerminalSize {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"argv": ["sh", "-c", "echo hello"], "timeout": "1m"}))]
 pub struct StartProcess {
     /// The program and its arguments; no shell in between.
     #[schema(example = json!(["sh", "-c", "echo hello"]))]
@@ -135,6 +137,7 @@ pub struct SignalRequest {
 /// One call: start, wait, collect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"argv": ["sh", "-c", "echo hello"], "timeout": "1m"}))]
 pub struct ExecRequest {
     #[schema(example = json!(["sh", "-c", "echo hello"]))]
     pub argv: Vec<String>,

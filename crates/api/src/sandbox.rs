@@ -85,6 +85,7 @@ pub enum WorkspaceSource {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"name": "my-agent", "labels": {"team": "a"}, "ttl": "1h"}))]
 pub struct CreateSandbox {
     /// Unique among sandboxes that are not deleted; made up when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -18,6 +18,7 @@ pub enum Role {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"name": "ci", "role": "operator", "ttl": "30d"}))]
 pub struct CreateToken {
     /// What it is for, to recognise it in the list.
     pub name: String,

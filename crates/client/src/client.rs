@@ -34,7 +34,12 @@ struct Inner {
     patience: Patience,
     /// A server that has answered once and then is away is being restarted; one that never did is not there.
     answered: AtomicBool,
+    /// Told once, when requests begin to wait for a server that is away.
+    on_away: Option<OnAway>,
+    away: AtomicBool,
 }
+
+type OnAway = Arc<dyn Fn() + Send + Sync>;
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -77,23 +82,56 @@ impl Client {
     fn assemble(http: reqwest::Client, base: &str, server: String, token: Option<header::HeaderValue>) -> Result<Self> {
         let base = Url::parse(base)
             .map_err(|error| Error::BadAddress { address: base.to_owned(), cause: error.to_string() })?;
-        let inner =
-            Inner { http, base, server, token, patience: Patience::default(), answered: AtomicBool::new(false) };
+        let inner = Inner {
+            http,
+            base,
+            server,
+            token,
+            patience: Patience::default(),
+            answered: AtomicBool::new(false),
+            on_away: None,
+            away: AtomicBool::new(false),
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The same connection with other retries.
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {
-        let inner = Inner {
+        self.changed(|inner| inner.patience = patience)
+    }
+
+    /// The same connection that calls `tell` when it begins to wait for a server that is away; once, until an answer
+    /// came again.
+    #[must_use]
+    pub fn on_away(self, tell: impl Fn() + Send + Sync + 'static) -> Self {
+        self.changed(|inner| inner.on_away = Some(Arc::new(tell)))
+    }
+
+    fn changed(self, change: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Inner {
             http: self.inner.http.clone(),
             base: self.inner.base.clone(),
             server: self.inner.server.clone(),
             token: self.inner.token.clone(),
-            patience,
+            patience: self.inner.patience,
             answered: AtomicBool::new(self.inner.answered.load(Ordering::Relaxed)),
+            on_away: self.inner.on_away.clone(),
+            away: AtomicBool::new(false),
         };
+        change(&mut inner);
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Waits before the next attempt; `false` when there should be none.
+    pub(crate) async fn wait(&self, backoff: &mut Backoff) -> bool {
+        if backoff.is_long()
+            && let Some(tell) = &self.inner.on_away
+            && !self.inner.away.swap(true, Ordering::Relaxed)
+        {
+            tell();
+        }
+        backoff.wait().await
     }
 
     /// Where the server is, as people name it.
@@ -128,7 +166,7 @@ impl Client {
             match self.send_once(request).await {
                 Err(Error::Unreachable { server, source }) => {
                     request = match again {
-                        Some(again) if backoff.wait().await => again,
+                        Some(again) if self.wait(&mut backoff).await => again,
                         _ => return Err(Error::Unreachable { server, source }),
                     }
                 }
@@ -140,6 +178,7 @@ impl Client {
     pub(crate) async fn send_once(&self, request: RequestBuilder) -> Result<Response> {
         let response = request.send().await.map_err(|error| self.transport(error))?;
         self.inner.answered.store(true, Ordering::Relaxed);
+        self.inner.away.store(false, Ordering::Relaxed);
         if response.status().is_success() { Ok(response) } else { Err(self.problem(response).await) }
     }
 
@@ -171,6 +210,7 @@ impl Client {
         let error = error.without_url();
         match local_cause(&error) {
             Some(cause) => Error::Read(cause),
+            None if let Some(cause) = distrust(&error) => Error::Untrusted { server, cause },
             None if error.is_connect() => Error::Unreachable { server, source: error },
             None => Error::Transport { server, source: error },
         }
@@ -240,6 +280,22 @@ fn local_cause(error: &reqwest::Error) -> Option<std::io::Error> {
             return Some(std::io::Error::new(local.kind, local.text.clone()));
         }
         cause = current.source();
+    }
+    None
+}
+
+/// What is wrong with the server's certificate, if that is why there is no connection.
+fn distrust(error: &reqwest::Error) -> Option<String> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(current) = cause {
+        if let Some(rustls::Error::InvalidCertificate(cause)) = current.downcast_ref() {
+            return Some(cause.to_string());
+        }
+        // What an I/O error wraps is not its source.
+        cause = match current.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+            Some(wrapped) => Some(wrapped),
+            None => current.source(),
+        };
     }
     None
 }

@@ -12,6 +12,8 @@ pub enum Error {
     Problem(Box<Problem>),
     #[error("no server answers at {server}")]
     Unreachable { server: String, source: reqwest::Error },
+    #[error("the certificate of {server} is not trusted: {cause}")]
+    Untrusted { server: String, cause: String },
     #[error("the connection to {server} broke")]
     Transport { server: String, source: reqwest::Error },
     /// Something answered that does not speak our language.
@@ -44,6 +46,11 @@ impl Error {
         Some(match self {
             Self::Problem(problem) => problem.fix.clone(),
             Self::Unreachable { .. } => "Start one with `sandbar up`, or name another with --server.".into(),
+            Self::Untrusted { .. } => {
+                "Call it by a name of its certificate; if the system does not know who signed that, put the path of the \
+                 signer's PEM file into SSL_CERT_FILE."
+                    .into()
+            }
             Self::Transport { .. } => "Look into the server's log, then try again.".into(),
             Self::Foreign { .. } => "Check the address; client and server should be of the same version.".into(),
             Self::Gap { got, .. } => format!("Read again from {got}, or raise the template's `output_retention`."),

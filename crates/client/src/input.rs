@@ -42,7 +42,7 @@ impl Client {
             };
             match outcome {
                 Err(error) if offset.is_some() && error.is_passing() => {
-                    if !backoff.wait().await {
+                    if !self.wait(&mut backoff).await {
                         return Err(error);
                     }
                 }

@@ -45,6 +45,11 @@ impl Backoff {
         self.patience.total.is_zero()
     }
 
+    /// Whether this is more than a hiccup, and worth telling.
+    pub(crate) fn is_long(&self) -> bool {
+        !self.is_refusing() && self.waited >= self.patience.first * 3
+    }
+
     /// Waits before the next attempt; `false` when there should be none.
     pub(crate) async fn wait(&mut self) -> bool {
         if self.waited + self.next > self.patience.total || self.is_refusing() {

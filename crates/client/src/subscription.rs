@@ -92,7 +92,7 @@ impl<S: Source> Subscription<S> {
                 Err(error) if !error.is_passing() => return Err(error),
                 broken => {
                     self.live = None;
-                    if !self.backoff.wait().await {
+                    if !self.client.wait(&mut self.backoff).await {
                         return Err(broken.err().unwrap_or_else(|| {
                             Error::Problem(Box::new(Problem::new(
                                 sandbar_api::Code::ShuttingDown,

@@ -11,7 +11,7 @@ use sandbar_provider::{Provider, Spec};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    Caller, CreateOutcome, Engine, Inner, ids,
+    Caller, CreateOutcome, Engine, Inner, clock, ids,
     owner::Owner,
     problem,
     store::{self, Created, IdempotencyKey, NewSandbox, SandboxRow},
@@ -55,7 +55,7 @@ fn plan(
     check::labels(&request.labels)?;
     check::env(&request.env)?;
     check_workspace(caller, &request.workspace)?;
-    let now = Utc::now();
+    let now = clock::now();
     let ttl = request.ttl.or(template.ttl);
     let id = ids::sandbox(now)?;
     let new_session = request.session.is_none();

@@ -206,6 +206,12 @@ async fn upload<R>(
 mod tests {
     use super::*;
 
+    #[test]
+    fn guest_and_api_agree_on_how_an_archive_tells_what_it_lacks() {
+        assert_eq!(protocol::SKIPPED, sandbar_api::file::SKIPPED);
+        assert_eq!(protocol::SKIPPED_WHY, sandbar_api::file::SKIPPED_WHY);
+    }
+
     async fn fed(body: Vec<Result<Bytes, Problem>>, limit: u64) -> (Result<(), Code>, Vec<usize>) {
         const COMMIT: usize = usize::MAX;
         let (messages, mut requests) = mpsc::channel(1024);

@@ -3,6 +3,7 @@
 //! [`Engine`] is the whole of what surfaces see. Each sandbox has one owner, a task that takes the verbs of its life in
 //! turn; each process has one pump, a task that takes its output from the guest into the store.
 
+mod clock;
 mod create;
 mod exec;
 mod expiry;

@@ -107,8 +107,8 @@ fn fix(code: Code) -> &'static str {
     match code {
         Code::CommandNotFound => "Check the spelling, give its full path, or use a template that has the program.",
         Code::CommandNotExecutable => "Make it executable (chmod +x) and check its interpreter and architecture.",
-        Code::BadPath | Code::PathOutside => "Give a path below `/` of the sandbox; relative ones start at /workspace.",
-        Code::UnknownFile => "Check the path; relative ones start at /workspace.",
+        Code::BadPath | Code::PathOutside => "Give a path inside the sandbox, for example /workspace/file.",
+        Code::UnknownFile => "Check the path; it is one inside the sandbox, for example /workspace/file.",
         Code::FileForbidden => "Use a path that the sandbox's user may use, such as /workspace or /tmp.",
         Code::WrongFileKind => "List the parent directory to see what it is.",
         Code::DirectoryNotEmpty => "Delete recursively to remove what is in it.",
@@ -160,7 +160,7 @@ pub(crate) fn shutting_down() -> Problem {
 /// The sandbox cannot do this now; says which verb makes it able to.
 pub(crate) fn wrong_state(sandbox: &Sandbox) -> Problem {
     let name = &sandbox.name;
-    let why = sandbox.reason.as_ref().map(|reason| format!(": {}", reason.detail)).unwrap_or_default();
+    let why = sandbox.reason.as_ref().map(|reason| format!(" {}", reason.detail)).unwrap_or_default();
     let fix = match sandbox.state {
         SandboxState::Deleted => return gone(name),
         SandboxState::Creating => "Wait until it is ready.".to_owned(),
@@ -172,8 +172,7 @@ pub(crate) fn wrong_state(sandbox: &Sandbox) -> Problem {
         SandboxState::Ready => format!("`sandbar stop {name}` first."),
     };
     let state = sandbox.state.as_str();
-    let why = why.trim_end_matches('.');
-    Problem::new(Code::WrongState, format!("The sandbox `{name}` is {state}{why}."), fix)
+    Problem::new(Code::WrongState, format!("The sandbox `{name}` is {state}.{why}"), fix)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use chrono::Utc;
 use sandbar_api::{
     Code, Exit, OutputRange, Problem, Process, ProcessId, ProcessState, StartProcess, TerminalSize, check,
 };
@@ -13,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
 use crate::{
-    Engine, Inner, create,
+    Engine, Inner, clock, create,
     exec::Collector,
     handle::Handle,
     ids, problem,
@@ -212,7 +211,7 @@ fn plan(handle: &Handle, request: StartProcess) -> Result<(Process, StartRequest
     }
     let env = create::merge([&handle.template.env, &handle.record.borrow().env, &request.env]);
     check::env(&env)?;
-    let now = Utc::now();
+    let now = clock::now();
     let process = Process {
         id: ids::process(now)?,
         sandbox: handle.id.clone(),

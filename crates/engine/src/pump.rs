@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::{
-    Inner,
+    Inner, clock,
     handle::{Fate, Handle},
     problem,
     process::{Live, Outcome},
@@ -207,7 +207,7 @@ impl Pump {
         if outcome == Outcome::Lost {
             self.inner.metrics.lost.inc();
         }
-        if let Err(Over::Broken(status)) = self.end_as(outcome, Utc::now()).await {
+        if let Err(Over::Broken(status)) = self.end_as(outcome, clock::now()).await {
             tracing::error!(process = %self.process, message = status.message(), "the end of a process is not recorded");
         }
     }
@@ -262,7 +262,7 @@ pub(crate) fn killed_with_sandbox() -> Exit {
 }
 
 fn time_of(millis: i64) -> DateTime<Utc> {
-    DateTime::from_timestamp_millis(millis).unwrap_or_else(Utc::now)
+    DateTime::from_timestamp_millis(millis).unwrap_or_else(clock::now)
 }
 
 async fn over(fate: &mut watch::Receiver<Fate>) {

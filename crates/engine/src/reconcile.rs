@@ -6,14 +6,13 @@ use std::{
     sync::Arc,
 };
 
-use chrono::Utc;
 use futures_util::{StreamExt as _, stream};
 use sandbar_api::{Problem, Process, ProcessState, SandboxId, SandboxState};
 use sandbar_guest::protocol::{ListRequest, ProcessStatus};
 use sandbar_provider::Guest;
 
 use crate::{
-    Inner, OpenError,
+    Inner, OpenError, clock,
     owner::{self, Owner, reason},
     problem, process, pump,
     store::{SandboxFilter, SandboxRow},
@@ -255,7 +254,7 @@ async fn bury(inner: &Inner, process: &Process, sandbox: SandboxState) -> Result
     if !stopped {
         inner.metrics.lost.inc();
     }
-    inner.store.end_process(&process.id, state, exit, Utc::now()).await.map_err(OpenError::Store)
+    inner.store.end_process(&process.id, state, exit, clock::now()).await.map_err(OpenError::Store)
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! Tokens: made here, shown once, stored as a digest, recognised by it.
 
-use chrono::Utc;
 use sandbar_api::{Code, CreateToken, NewToken, Problem, Token};
 use sha2::{Digest as _, Sha256};
 
-use crate::{Caller, Engine, ids, store};
+use crate::{Caller, Engine, clock, ids, store};
 
 /// So that a leaked secret is recognised by scanners and people.
 const PREFIX: &str = "sbt_";
@@ -19,7 +18,7 @@ impl Engine {
                 format!("Use 1 to {LONGEST_NAME} bytes without control characters."),
             ));
         }
-        let now = Utc::now();
+        let now = clock::now();
         let expires_at = request.ttl.map(|ttl| crate::create::expiry(now, ttl)).transpose()?;
         let token = Token { id: ids::token(now)?, name: request.name, role: request.role, created_at: now, expires_at };
         let secret = secret(ids::random()?);
@@ -51,7 +50,7 @@ impl Engine {
         if !secret.starts_with(PREFIX) {
             return Ok(None);
         }
-        let found = self.inner.store.token(digest(secret), Utc::now()).await?;
+        let found = self.inner.store.token(digest(secret), clock::now()).await?;
         Ok(found.map(|(id, role)| Caller { owner: format!("token:{id}"), role }))
     }
 }

@@ -120,7 +120,7 @@ fn fresh(taken: u64, offset: Option<u64>, mut data: Bytes) -> Result<Bytes, Faul
     let offset = offset.unwrap_or(taken);
     if offset > taken {
         let message = format!("Input at offset {offset} leaves a gap: {taken} bytes have been taken.");
-        return Err(Fault::new(Code::BadRequest, message));
+        return Err(Fault::new(Code::OffsetBeyond, message));
     }
     let known = usize::try_from(taken - offset).unwrap_or(usize::MAX).min(data.len());
     Ok(data.split_off(known))
@@ -138,6 +138,6 @@ mod tests {
         assert_eq!(fresh(5, Some(0), data()).as_deref(), Ok(&b""[..]));
         assert_eq!(fresh(9, Some(2), data()).as_deref(), Ok(&b""[..]));
         assert_eq!(fresh(7, None, data()).as_deref(), Ok(&b"hello"[..]));
-        assert_eq!(fresh(2, Some(3), data()).map_err(|fault| fault.code), Err(Code::BadRequest));
+        assert_eq!(fresh(2, Some(3), data()).map_err(|fault| fault.code), Err(Code::OffsetBeyond));
     }
 }

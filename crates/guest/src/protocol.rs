@@ -12,3 +12,7 @@ pub const CODE_KEY: &str = "sandbar-code";
 
 /// The largest `data` in one message, in both directions.
 pub const CHUNK: usize = 64 * 1024;
+
+/// Records of a global pax header in a packed archive: what was left out at this place, and why. The API has them too.
+pub const SKIPPED: &str = "SANDBAR.skipped";
+pub const SKIPPED_WHY: &str = "SANDBAR.skipped.why";

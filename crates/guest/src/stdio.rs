@@ -4,7 +4,7 @@ use std::{io, os::fd::OwnedFd};
 
 use rustix::{
     fs::{Gid, Mode, OFlags, Uid},
-    io::fcntl_dupfd_cloexec,
+    io::{Errno, fcntl_dupfd_cloexec},
     pipe::{PipeFlags, pipe_with},
     pty::OpenptFlags,
     termios::Winsize,
@@ -48,10 +48,22 @@ pub(crate) fn pipes(with_stdin: bool) -> io::Result<(Inner, Outer)> {
     Ok((inner, Outer { stdout, stderr: Some(stderr), stdin, terminal: false }))
 }
 
+/// The one inside the terminals' own filesystem, where nobody can put anything else. Hosts whose /dev is not ours may
+/// keep it for root, as it comes without a mount option; there the usual name is the right one.
+fn open_master() -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    match rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty()) {
+        Ok(master) => Ok(master),
+        Err(Errno::ACCESS | Errno::NOENT) => {
+            Ok(rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?)
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 pub(crate) fn terminal(size: Winsize, user: &User) -> io::Result<(Inner, Outer)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let outer = rustix::pty::openpt(flags)?;
-    rustix::pty::grantpt(&outer)?;
+    let outer = open_master()?;
     rustix::pty::unlockpt(&outer)?;
     // By descriptor, not by name: what `/dev/pts` shows is the workload's business.
     let inner = rustix::pty::ioctl_tiocgptpeer(&outer, flags)?;

@@ -4,7 +4,7 @@ use std::{
     fs, io,
     os::{
         fd::OwnedFd,
-        unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
+        unix::fs::{PermissionsExt, chown, symlink},
     },
     path::{Path, PathBuf},
 };
@@ -14,7 +14,7 @@ use sandbar_api::{Root, WorkspaceSource};
 use sandbar_provider::{Error, Spec};
 use serde::{Deserialize, Serialize};
 
-use crate::uids::Uids;
+use crate::{bound::Bound, uids::Uids};
 
 /// Where the lower layer is attached, in the sandbox's own mount namespace only.
 pub(crate) const LOWER: &str = "lower";
@@ -24,8 +24,6 @@ pub(crate) const UPPER: &str = "upper";
 pub(crate) const WORK: &str = "work";
 pub(crate) const ROOT: &str = "root";
 pub(crate) const WORKSPACE: &str = "workspace";
-/// Leads to a bound workspace on the host.
-pub(crate) const WORKSPACE_LINK: &str = "workspace.link";
 const SPEC: &str = "sandbox.json";
 
 /// What `start` needs to know; written last, so that a directory without it was never finished.
@@ -54,9 +52,8 @@ fn make_files(path: &Path, lower: &Path, record: &Record) -> io::Result<()> {
         directory(&path.join(name), owner)?;
     }
     link(lower, &path.join(LOWER_LINK))?;
-    match &record.spec.workspace {
-        WorkspaceSource::Empty => directory(&path.join(WORKSPACE), record.uids.workload_on_host())?,
-        WorkspaceSource::Bind { path: host } => link(Path::new(host), &path.join(WORKSPACE_LINK))?,
+    if record.spec.workspace == WorkspaceSource::Empty {
+        directory(&path.join(WORKSPACE), record.uids.workload_on_host())?;
     }
     let draft = path.join("sandbox.json.draft");
     fs::write(&draft, serde_json::to_vec_pretty(record)?)?;
@@ -75,30 +72,31 @@ pub(crate) fn read(path: &Path) -> Result<Option<Record>, Error> {
         .map_err(|error| Error::io(format!("read {}", path.join(SPEC).display()))(error.into()))
 }
 
+/// Brings a finished directory onto the disk: a power cut must not leave a sandbox without its record.
+pub(crate) fn sync(path: &Path) -> io::Result<()> {
+    fs::File::open(path.join(SPEC))?.sync_all()?;
+    fs::File::open(path)?.sync_all()
+}
+
 /// The descriptors a launch needs, opened by the server, which is outside.
 pub(crate) struct Opened {
     pub directory: OwnedFd,
     pub lower: OwnedFd,
-    pub workspace: Option<(OwnedFd, (u32, u32))>,
+    pub workspace: Option<(OwnedFd, Bound)>,
 }
 
 pub(crate) fn open(path: &Path, record: &Record) -> Result<Opened, Error> {
-    let opened = |name: &Path| -> io::Result<OwnedFd> {
-        Ok(rustix::fs::open(name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+    let named = |name: &Path| -> Result<OwnedFd, Error> {
+        rustix::fs::open(name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| Error::io(format!("open {}", name.display()))(errno.into()))
     };
-    let named = |name: &Path| opened(name).map_err(Error::io(format!("open {}", name.display())));
     let workspace = match &record.spec.workspace {
         WorkspaceSource::Empty => None,
-        WorkspaceSource::Bind { path } => {
-            let host = Path::new(path);
-            let found = fs::metadata(host).and_then(|found| Ok((found, opened(host)?)));
-            let (found, directory) = found.map_err(|error| Error::BadSpec {
-                what: format!("workspace {path}"),
-                cause: error.to_string(),
-                fix: "Bind an existing directory that the server may read.".into(),
-            })?;
-            Some((directory, (found.uid(), found.gid())))
-        }
+        WorkspaceSource::Bind { path } => Some(Bound::find(path).map_err(|error| Error::BadSpec {
+            what: format!("workspace {path}"),
+            cause: error.to_string(),
+            fix: "Bind an existing directory whose path has no symbolic link in it.".into(),
+        })?),
     };
     Ok(Opened { directory: named(path)?, lower: named(&path.join(LOWER_LINK))?, workspace })
 }

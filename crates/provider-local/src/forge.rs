@@ -9,6 +9,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{Mutex, PoisonError, mpsc},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use sandbar_provider::Error;
@@ -47,6 +48,8 @@ struct Launcher {
     socket: OwnedFd,
 }
 
+/// A launcher takes a millisecond or two; one that has not answered by then is replaced.
+const ANSWER: Duration = Duration::from_secs(10);
 /// Launches that may wait; beyond it callers are held up, which is what a full machine wants.
 const QUEUE: usize = 256;
 
@@ -59,7 +62,7 @@ impl Forge {
                 let mut result = launcher.launch(&job.launch, &job.fds);
                 if matches!(&result, Err(Error::Io { .. })) {
                     // Its sandboxes live on; only new ones need a launcher. One that cannot be started is tried again.
-                    launcher.end();
+                    launcher.replace();
                     match Launcher::start(&lifetime) {
                         Ok(fresh) => {
                             launcher = fresh;
@@ -112,6 +115,7 @@ impl Forge {
 impl Launcher {
     fn start(lifetime: &Lifetime) -> io::Result<Self> {
         let (ours, theirs) = frame::pair()?;
+        rustix::net::sockopt::set_socket_timeout(&ours, rustix::net::sockopt::Timeout::Recv, Some(ANSWER))?;
         let mut command = Command::new("/proc/self/exe");
         // Nothing of the server's environment may be in a guest's memory.
         command.arg0(LAUNCHER_NAME).env_clear().stdin(Stdio::from(theirs)).stdout(Stdio::null());
@@ -141,5 +145,13 @@ impl Launcher {
         if let Err(error) = self.process.wait() {
             tracing::warn!(%error, "failed to wait for the launcher");
         }
+    }
+
+    /// One that failed to answer must not fork after all what the next one is asked for.
+    fn replace(&mut self) {
+        if let Err(error) = self.process.kill() {
+            tracing::warn!(%error, "failed to kill the launcher");
+        }
+        self.end();
     }
 }

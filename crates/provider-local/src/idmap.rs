@@ -8,13 +8,13 @@ use std::{
 
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-use crate::sys::{self, Cloned};
+use crate::sys::{self, Cloned, Reach};
 
 /// A private copy of the mount at `directory`, not yet anywhere in the tree. Not recursive: mounts inside stay outside.
 pub(crate) fn detached(directory: impl AsFd, idmap: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = open_tree(directory, "", flags)?;
-    sys::mount_setattr(&tree, libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV, idmap)?;
+    sys::mount_setattr(&tree, libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV, Reach::Alone, idmap)?;
     Ok(tree)
 }
 

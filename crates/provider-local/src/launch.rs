@@ -3,7 +3,7 @@
 use sandbar_api::SandboxId;
 use serde::{Deserialize, Serialize};
 
-use crate::{step::Failure, uids::Uids};
+use crate::{bound::Bound, step::Failure, uids::Uids};
 
 /// Comes with two or three descriptors: the sandbox's directory, the lower layer, and a bound workspace if there is one.
 #[derive(Debug, Serialize, Deserialize)]
@@ -12,8 +12,8 @@ pub(crate) struct Launch {
     pub hostname: String,
     pub uids: Uids,
     pub root: RootKind,
-    /// Who owns the bound workspace on the host; set exactly when the third descriptor is there.
-    pub workspace_owner: Option<(u32, u32)>,
+    /// Set exactly when the third descriptor is there.
+    pub workspace: Option<Bound>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

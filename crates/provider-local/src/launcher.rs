@@ -60,20 +60,16 @@ pub fn main() -> ! {
     sys::exit(0)
 }
 
-/// A guest that must not outlive the server, and the uids it has.
-type Child = (OwnedFd, Uids);
-
-fn serve(control: &OwnedFd, mut children: Option<&mut Vec<Child>>) -> io::Result<()> {
+fn serve(control: &OwnedFd, mut children: Option<&mut Vec<OwnedFd>>) -> io::Result<()> {
     // Ctrl-C in the server's terminal is the server's business.
     rustix::process::setsid().ok();
     let fence = Fence::compile().map_err(io::Error::other)?;
     while let Some((launch, fds)) = frame::receive::<Launch>(control)? {
-        let uids = launch.uids;
         match fork_guest(launch, fds, &fence) {
             Ok((pidfd, status)) => {
                 frame::send(control, &Reply::Launched, &[pidfd.as_fd(), status.as_fd()])?;
                 if let Some(children) = children.as_deref_mut() {
-                    children.push((pidfd, uids));
+                    children.push(pidfd);
                 }
             }
             Err(failure) => frame::send(control, &Reply::Failed(failure), &[])?,
@@ -147,10 +143,9 @@ fn prepare(
             idmap::detached(lower, Some(&namespace))
                 .map_err(Failure::at(Step::Idmap, "shift the owners of the root"))?,
         );
-        if let (Some(tree), Some(owner), Some(user)) =
-            (workspace, launch.workspace_owner, launch.uids.workload_on_host())
-        {
-            let map = idmap::single(owner, user).map_err(Failure::at(Step::Idmap, "map the workspace's owner"))?;
+        if let (Some(tree), Some(bound), Some(user)) = (workspace, &launch.workspace, launch.uids.workload_on_host()) {
+            let map =
+                idmap::single(bound.owner, user).map_err(Failure::at(Step::Idmap, "map the workspace's owner"))?;
             trees.push(
                 idmap::detached(tree, Some(&map))
                     .map_err(Failure::at(Step::Idmap, "shift the owner of the workspace"))?,
@@ -177,11 +172,11 @@ fn listen() -> io::Result<OwnedFd> {
 }
 
 /// The server died and its sandboxes were to die with it.
-fn end(children: &[Child], home: &Path) {
-    for (child, _) in children {
+fn end(children: &[OwnedFd], home: &Path) {
+    for child in children {
         rustix::process::pidfd_send_signal(child, Signal::KILL).ok();
     }
-    for (child, _) in children {
+    for child in children {
         let mut waiting = [rustix::event::PollFd::new(child, rustix::event::PollFlags::IN)];
         while rustix::event::poll(&mut waiting, None) == Err(rustix::io::Errno::INTR) {}
     }
@@ -189,9 +184,7 @@ fn end(children: &[Child], home: &Path) {
         complain(&format!("failed to remove {}: {error}", home.display()));
         return;
     }
-    let released =
-        Register::open().and_then(|register| children.iter().try_for_each(|(_, uids)| register.release(*uids, home)));
-    if let Err(error) = released {
+    if let Err(error) = Register::open().and_then(|register| register.release_below(home)) {
         complain(&format!("failed to release uids: {error}"));
     }
 }

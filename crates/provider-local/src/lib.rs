@@ -9,6 +9,7 @@ compile_error!("the local provider's seccomp filter is written for x86_64 only")
 
 mod base;
 mod boot;
+mod bound;
 mod directory;
 mod fence;
 mod forge;

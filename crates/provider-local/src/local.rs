@@ -60,15 +60,26 @@ impl Local {
         let failed = |error| directory::disk(&directory, "create", error);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
         let directory = directory.canonicalize().map_err(Error::io(format!("resolve {}", directory.display())))?;
+        // First, because with `Lifetime::WithParent` it is the launcher who cleans up after us.
+        let forge = Forge::start(lifetime)?;
         let register = Register::open()?;
         let base = base::ensure(&directory, register.has_ranges())?;
-        let local = Self { shared: Arc::new(Shared { directory, base, register, forge: Forge::start(lifetime)? }) };
+        let local = Self { shared: Arc::new(Shared { directory, base, register, forge }) };
         let mut used = Vec::new();
         for id in local.ids()? {
             let path = local.path(&id);
-            if let Some(record) = directory::read(&path)? {
-                local.shared.register.keep(record.uids, &path)?;
-                used.extend(fs::read_link(path.join(directory::LOWER_LINK)).ok());
+            used.extend(fs::read_link(path.join(directory::LOWER_LINK)).ok());
+            match directory::read(&path) {
+                Ok(Some(record)) => {
+                    if !local.shared.register.keep(record.uids, &path)? {
+                        tracing::error!(sandbox = %id, "its uids are in use by another sandbox; it cannot be started");
+                    }
+                }
+                Ok(None) => {}
+                // One broken record must not keep all the others from being served.
+                Err(error) => {
+                    tracing::error!(sandbox = %id, error = &error as &dyn std::error::Error, "cannot be read")
+                }
             }
         }
         base::prune(&local.shared.directory, &local.shared.base, &used).map_err(Error::io("remove old base layers"))?;
@@ -108,6 +119,13 @@ impl Local {
 
     /// Boots the guest and returns when it serves.
     async fn boot(&self, path: &Path, record: &Record) -> Result<(), Error> {
+        if !self.shared.register.keep(record.uids, path)? {
+            return Err(Error::NotEnforceable {
+                layer: "uid separation",
+                cause: "another sandbox of this host has the uids of this one".into(),
+                fix: "Delete one of the two; /run/sandbar/uids tells who has which.".into(),
+            });
+        }
         let opened = directory::open(path, record)?;
         let launch = Launch {
             id: record.spec.id.clone(),
@@ -117,7 +135,7 @@ impl Local {
                 Root::Host => RootKind::Host,
                 Root::Image { .. } => RootKind::Image,
             },
-            workspace_owner: opened.workspace.as_ref().map(|(_, owner)| *owner),
+            workspace: opened.workspace.as_ref().map(|(_, bound)| bound.clone()),
         };
         let mut fds = vec![opened.directory, opened.lower];
         fds.extend(opened.workspace.map(|(directory, _)| directory));
@@ -191,7 +209,11 @@ impl Provider for Local {
         let spec = Spec { workspace: self.check_workspace(&spec.workspace)?, ..spec.clone() };
         let record = Record { uids: self.shared.register.take(&path)?, spec };
         let made = match directory::make(&path, &self.shared.base, &record) {
-            Ok(()) => self.boot(&path, &record).await,
+            Ok(()) => {
+                // While the disk takes the record, the kernel makes the sandbox.
+                let (synced, booted) = tokio::join!(synced(&path), self.boot(&path, &record));
+                booted.and(synced)
+            }
             Err(error) => Err(error),
         };
         if made.is_err() {
@@ -224,7 +246,7 @@ impl Provider for Local {
             Err(Error::Unknown(_)) => return Ok(()),
             other => other?,
         }
-        let record = directory::read(&path)?;
+        let record = directory::read(&path);
         let gone = tokio::task::spawn_blocking({
             let path = path.clone();
             move || remove::tree(&path)
@@ -233,7 +255,12 @@ impl Provider for Local {
             .map_err(|error| Error::io("remove the sandbox's directory")(io::Error::other(error)))?
             .map_err(Error::io(format!("remove {}", path.display())))?;
         // After the files: the range is free only when nothing on disk carries it any more.
-        record.map_or(Ok(()), |record| self.shared.register.release(record.uids, &path))
+        match record {
+            Ok(Some(record)) => self.shared.register.release(record.uids, &path),
+            Ok(None) => Ok(()),
+            // Whichever it had.
+            Err(_) => self.shared.register.release_below(&path),
+        }
     }
 
     async fn list(&self) -> Result<Vec<Found>, Error> {
@@ -260,6 +287,14 @@ impl Provider for Local {
             None => Ok(()),
         }
     }
+}
+
+async fn synced(path: &Path) -> Result<(), Error> {
+    let at = path.to_owned();
+    tokio::task::spawn_blocking(move || directory::sync(&at))
+        .await
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
+        .map_err(|error| directory::disk(path, "write to disk", error))
 }
 
 /// A pidfd is readable when its process is dead.

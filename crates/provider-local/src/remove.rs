@@ -2,7 +2,7 @@
 //! table, and modes that keep even their owner out. So every directory is moved up before it is entered.
 
 use std::{
-    collections::BTreeSet,
+    ffi::CStr,
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -13,24 +13,44 @@ use rustix::{
     io::Errno,
 };
 
+/// Directories moved up before the first of them is emptied: on a full disk the top has no room for many names.
+const AT_ONCE: usize = 32;
+
 /// Removes `path` and everything in it; fine if it is not there. Nothing may be running in it any more.
 pub(crate) fn tree(path: &Path) -> io::Result<()> {
     let Some(top) = open(rustix::fs::CWD, path)? else { return Ok(()) };
-    let mut moved: u64 = 0;
-    let mut waiting = BTreeSet::new();
-    empty(&top, &top, &mut moved, &mut waiting)?;
-    while let Some(name) = waiting.pop_first() {
-        if let Some(directory) = open(&top, Path::new(&name))? {
-            empty(&directory, &top, &mut moved, &mut waiting)?;
+    let mut moved = Moved { next: 0, waiting: vec![] };
+    while let Left::More = empty(&top, &top, &mut moved)? {
+        while let Some(name) = moved.waiting.last().cloned() {
+            if let Some(directory) = open(&top, Path::new(&name))?
+                && let Left::More = empty(&directory, &top, &mut moved)?
+            {
+                continue;
+            }
+            gone(rustix::fs::unlinkat(&top, name.as_str(), AtFlags::REMOVEDIR))?;
+            moved.waiting.retain(|waiting| *waiting != name);
         }
-        gone(rustix::fs::unlinkat(&top, name.as_str(), AtFlags::REMOVEDIR))?;
     }
     gone(rustix::fs::unlinkat(rustix::fs::CWD, path, AtFlags::REMOVEDIR))
 }
 
+/// Full directories that now lie in the top, the newest last.
+struct Moved {
+    next: u64,
+    waiting: Vec<String>,
+}
+
+enum Left {
+    Nothing,
+    /// It has to be looked at again, once those that were moved are gone.
+    More,
+}
+
 /// Unlinks what is no directory; empty directories go, full ones are moved to `top` and wait there.
-fn empty(directory: &OwnedFd, top: &OwnedFd, moved: &mut u64, waiting: &mut BTreeSet<String>) -> io::Result<()> {
-    let same = std::ptr::eq(directory, top);
+fn empty(directory: &OwnedFd, top: &OwnedFd, moved: &mut Moved) -> io::Result<Left> {
+    let is_top = std::ptr::eq(directory, top);
+    let mut left = if is_top && !moved.waiting.is_empty() { Left::More } else { Left::Nothing };
+    let mut room = AT_ONCE;
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -55,24 +75,39 @@ fn empty(directory: &OwnedFd, top: &OwnedFd, moved: &mut u64, waiting: &mut BTre
             }
         }
         // Reading on in the top shows what was just moved there.
-        if same && name.to_str().is_ok_and(|name| waiting.contains(name)) {
-            continue;
+        if is_top {
+            left = Left::More;
+            if name.to_str().is_ok_and(|name| moved.waiting.iter().any(|waiting| waiting == name)) {
+                continue;
+            }
         }
+        if room == 0 {
+            return Ok(Left::More);
+        }
+        room -= 1;
+        moved.up(directory, name, top)?;
+    }
+    Ok(left)
+}
+
+impl Moved {
+    fn up(&mut self, directory: &OwnedFd, name: &CStr, top: &OwnedFd) -> io::Result<()> {
         // Moving a directory writes its `..`, so its owner needs to be let in first.
         rustix::fs::chmodat(directory, name, Mode::RWXU, AtFlags::empty())?;
         loop {
-            let place = format!(".removing-{moved}");
-            *moved += 1;
+            let place = format!(".removing-{}", self.next);
+            self.next += 1;
             match rustix::fs::renameat(directory, name, top, place.as_str()) {
                 // The sandbox used that very name.
-                Err(Errno::NOTEMPTY | Errno::EXIST) => continue,
-                other => other?,
+                Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+                other => {
+                    other?;
+                    self.waiting.push(place);
+                    return Ok(());
+                }
             }
-            waiting.insert(place);
-            break;
         }
     }
-    Ok(())
 }
 
 fn open(at: impl AsFd, path: &Path) -> io::Result<Option<OwnedFd>> {

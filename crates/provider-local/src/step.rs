@@ -67,7 +67,10 @@ impl Failure {
                 "A container that masks parts of /proc forbids a fresh one: run outside it, or with its /proc unmasked.",
             ),
             Step::Dev => ("private /dev", "The host's /dev must have null, zero, full, random, urandom and tty."),
-            Step::Workspace => ("workspace", "The workspace must be a directory that the server may read."),
+            Step::Workspace => (
+                "workspace",
+                "The workspace must be a directory that the server may read, with nothing mounted below it.",
+            ),
             Step::Hostname => ("uts namespace", "The host name must be accepted by the kernel."),
             Step::Loopback => ("network namespace", "Use a kernel with network namespaces and IPv4."),
             Step::Capabilities => ("capabilities", "Use a kernel that lets a process drop its capabilities."),

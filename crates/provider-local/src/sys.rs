@@ -36,8 +36,16 @@ pub(crate) fn clone_into(namespaces: u64) -> io::Result<Cloned> {
     }
 }
 
-/// Sets attributes on a detached mount, and everything below it; `idmap` also shifts who owns its files.
-pub(crate) fn mount_setattr(tree: impl AsFd, set: u64, idmap: Option<&OwnedFd>) -> io::Result<()> {
+/// How far attributes of a mount reach.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    Alone,
+    /// And every mount below it.
+    Below,
+}
+
+/// Sets attributes on a mount; `idmap` also shifts who owns its files.
+pub(crate) fn mount_setattr(tree: impl AsFd, set: u64, reach: Reach, idmap: Option<&OwnedFd>) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: set | if idmap.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 },
         attr_clr: 0,
@@ -50,7 +58,7 @@ pub(crate) fn mount_setattr(tree: impl AsFd, set: u64, idmap: Option<&OwnedFd>) 
             libc::SYS_mount_setattr,
             tree.as_fd().as_raw_fd(),
             c"".as_ptr(),
-            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            libc::AT_EMPTY_PATH | if reach == Reach::Below { libc::AT_RECURSIVE } else { 0 },
             &raw const attributes,
             size_of::<libc::mount_attr>(),
         )

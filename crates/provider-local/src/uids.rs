@@ -100,13 +100,12 @@ impl Register {
         })
     }
 
-    /// Registers again what a sandbox already has: after a reboot the register is empty.
-    pub(crate) fn keep(&self, uids: Uids, owner: &Path) -> Result<(), Error> {
-        if let Some(file) = self.file(uids) {
-            let _lock = self.lock()?;
-            claim(&file, owner).map_err(Error::io("register a uid range"))?;
-        }
-        Ok(())
+    /// Registers again what a sandbox already has: after a reboot the register is empty. `false` if somebody else has
+    /// taken the range since.
+    pub(crate) fn keep(&self, uids: Uids, owner: &Path) -> Result<bool, Error> {
+        let Some(file) = self.file(uids) else { return Ok(true) };
+        let _lock = self.lock()?;
+        claim(&file, owner).map_err(Error::io("register a uid range"))
     }
 
     /// Frees a range if its holder is `owner`, or lies in it: somebody else may have it by now.
@@ -118,6 +117,20 @@ impl Register {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("release a uid range")(error)),
             _ => Ok(()),
         }
+    }
+
+    /// Frees every range whose holder lies in a directory that is gone.
+    pub(crate) fn release_below(&self, place: &Path) -> Result<(), Error> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let failed = || Error::io("release uid ranges");
+        let _lock = self.lock()?;
+        for slot in fs::read_dir(directory).map_err(failed())? {
+            let slot = slot.map_err(failed())?.path();
+            if fs::read_link(&slot).is_ok_and(|holder| holder.starts_with(place)) {
+                fs::remove_file(&slot).map_err(failed())?;
+            }
+        }
+        Ok(())
     }
 
     /// Taking over a dead holder's slot is two steps; nobody may come between them.

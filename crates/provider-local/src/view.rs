@@ -20,7 +20,7 @@ use crate::{
     base, directory, idmap,
     launch::{Launch, RootKind},
     step::{Failure, Step},
-    sys,
+    sys::{self, Reach},
     uids::{Uids, WORKLOAD},
 };
 
@@ -30,6 +30,8 @@ const TMP_SIZE: &str = "512m";
 const SHM_SIZE: &str = "64m";
 const RUN_SIZE: &str = "16m";
 const DEV_SIZE: &str = "64k";
+/// Of the few thousand that all of the host's terminals share.
+const MAX_TERMINALS: &str = "256";
 
 const QUIET: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 
@@ -46,10 +48,11 @@ pub(crate) fn build(launch: &Launch, trees: Vec<OwnedFd>) -> Result<(), Failure>
         Uids::One { .. } => open(directory::LOWER_LINK).and_then(|lower| idmap::detached(lower, None)),
     }
     .map_err(at(Step::Root, "open the lower layer"))?;
-    let workspace = match (trees.next(), launch.workspace_owner.is_some()) {
+    let workspace = match (trees.next(), &launch.workspace) {
         (Some(tree), _) => Ok(tree),
-        (None, false) => open(directory::WORKSPACE).and_then(|workspace| idmap::detached(workspace, None)),
-        (None, true) => open(directory::WORKSPACE_LINK).and_then(|workspace| idmap::detached(workspace, None)),
+        (None, None) => open(directory::WORKSPACE).and_then(|workspace| idmap::detached(workspace, None)),
+        // Opened again: the server's descriptor belongs to another mount namespace, where we may not mount.
+        (None, Some(bound)) => bound.open().and_then(|workspace| idmap::detached(workspace, None)),
     }
     .map_err(at(Step::Workspace, "open the workspace"))?;
 
@@ -146,10 +149,12 @@ fn devices() -> io::Result<()> {
     fs::create_dir("dev/pts")?;
     fs::create_dir("dev/shm")?;
     let quiet = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
-    let terminals = filesystem("devpts", &[("ptmxmode", "0666"), ("mode", "0620")], quiet)?;
+    let terminals = filesystem("devpts", &[("ptmxmode", "0666"), ("mode", "0620"), ("max", MAX_TERMINALS)], quiet)?;
     attach(&terminals, CWD, "dev/pts")?;
     let shared = filesystem("tmpfs", &[("size", SHM_SIZE), ("mode", "1777")], QUIET)?;
-    attach(&shared, CWD, "dev/shm")
+    attach(&shared, CWD, "dev/shm")?;
+    // Where there is one uid, it is the workload's own: it could put something else in the place of a device.
+    sys::mount_setattr(&dev, libc::MOUNT_ATTR_RDONLY, Reach::Alone, None)
 }
 
 /// The old root is stacked under the new one and then taken away; nothing has to be left to stand on.
@@ -163,7 +168,7 @@ fn bind_read_only(host: impl AsRef<Path>, place: &str) -> io::Result<()> {
     // Recursive: a user namespace may not look beneath mounts that were made for it.
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let tree = open_tree(CWD, host.as_ref(), flags)?;
-    sys::mount_setattr(&tree, QUIET | libc::MOUNT_ATTR_RDONLY, None)?;
+    sys::mount_setattr(&tree, QUIET | libc::MOUNT_ATTR_RDONLY, Reach::Below, None)?;
     attach(&tree, CWD, place)
 }
 

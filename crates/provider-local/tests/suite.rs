@@ -38,6 +38,9 @@ fn main() -> ExitCode {
     cases.extend(cases![
         a_bound_workspace_is_the_hosts_directory,
         sandbars_own_data_cannot_be_bound,
+        a_link_in_the_place_of_a_bound_workspace_is_not_followed,
+        nothing_set_user_id_comes_out_of_a_bound_workspace,
+        the_guest_is_out_of_reach,
         an_image_is_a_root_of_its_own,
         the_hosts_private_files_are_not_there,
         closed_system_calls_are_closed,
@@ -105,6 +108,75 @@ async fn sandbars_own_data_cannot_be_bound(home: &Home) -> Outcome {
             Err(Error::BadSpec { .. }) => {}
             other => return Err(format!("{:?}: {other:?}", spec.workspace)),
         }
+    }
+    Ok(())
+}
+
+async fn a_link_in_the_place_of_a_bound_workspace_is_not_followed(home: &Home) -> Outcome {
+    let (shared, secret) = (home.0.join("parent/shared"), home.0.join("parent/secret"));
+    std::fs::write(made(&secret)?.join("s"), "of the host").map_err(|error| error.to_string())?;
+    let bind = WorkspaceSource::Bind { path: made(&shared)?.to_string_lossy().into_owned() };
+    let spec = Spec { workspace: bind, ..spec("swap") };
+    let provider = home.open().await?;
+    provider.create(&spec).await.map_err(|error| format!("{error:?}"))?;
+    provider.stop(&spec.id).await.map_err(|error| format!("{error:?}"))?;
+    // What a workload could do that can write to the parent through a workspace of its own.
+    std::fs::rename(&shared, home.0.join("parent/moved")).map_err(|error| error.to_string())?;
+    std::os::unix::fs::symlink(&secret, &shared).map_err(|error| error.to_string())?;
+    let started = provider.start(&spec.id).await;
+    provider.destroy(&spec.id).await.map_err(|error| format!("{error:?}"))?;
+    // The control: an ordinary open follows the link.
+    same("control", &shared.join("s").exists(), &true)?;
+    match started {
+        Err(Error::BadSpec { .. }) => Ok(()),
+        other => Err(format!("started on a link: {other:?}")),
+    }
+}
+
+/// Every way to make a set-user-id file, and one that makes none.
+const SET_USER_ID: &str = "
+import os
+def attempt(name, call):
+    try: call(); print(name, 'through')
+    except OSError as error: print(name, error.errno)
+open('f', 'w').close()
+attempt('chmod', lambda: os.chmod('f', 0o4755))
+attempt('setgid', lambda: os.chmod('f', 0o2755))
+attempt('open', lambda: os.open('g', os.O_CREAT | os.O_WRONLY, 0o4755))
+attempt('mknod', lambda: os.mknod('h', 0o104755))
+attempt('plain', lambda: os.chmod('f', 0o755))
+";
+
+async fn nothing_set_user_id_comes_out_of_a_bound_workspace(home: &Home) -> Outcome {
+    let shared = home.0.join("suid");
+    let bind = WorkspaceSource::Bind { path: made(&shared)?.to_string_lossy().into_owned() };
+    std::fs::write(shared.join("try.py"), SET_USER_ID).map_err(|error| error.to_string())?;
+    let script = "cd /workspace && umask 0 && python3 try.py";
+    let output = inside(home, &Spec { workspace: bind, ..spec("suid") }, script).await?;
+    same("inside", &output.as_str(), &"chmod 1\nsetgid 1\nopen 1\nmknod 1\nplain through\n")?;
+    // The control: without the fence each goes through.
+    let control =
+        std::process::Command::new("sh").args(["-c", "umask 0 && python3 try.py"]).current_dir(&shared).output();
+    let control = control.map_err(|error| error.to_string())?;
+    let through = "chmod through\nsetgid through\nopen through\nmknod through\nplain through\n";
+    same("control", &String::from_utf8_lossy(&control.stdout).as_ref(), &through)
+}
+
+/// Where there is one uid only, it is the guest's too: what the kernel grants an equal must be closed one by one.
+async fn the_guest_is_out_of_reach(home: &Home) -> Outcome {
+    for (attempt, want) in [
+        ("kill -9 1; kill -STOP 1; echo tried", "tried\n"),
+        ("prlimit --pid 1 --nofile=3 2>/dev/null && echo through || echo refused", "refused\n"),
+        ("prlimit --nofile=64 true && echo own", "own\n"),
+        ("ls /proc/1/fd >/dev/null 2>&1 && echo through || echo refused", "refused\n"),
+        ("cat /proc/1/environ >/dev/null 2>&1 && echo through || echo refused", "refused\n"),
+        (
+            "{ rm /dev/ptmx || mv /dev/null /dev/x || touch /dev/y; } 2>/dev/null && echo through || echo refused",
+            "refused\n",
+        ),
+    ] {
+        let script = format!("{{ {attempt}; }} 2>/dev/null");
+        same(attempt, &inside(home, &spec("reach"), &script).await?.as_str(), &want)?;
     }
     Ok(())
 }

@@ -42,19 +42,23 @@ pub(crate) struct Args {
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Print JSON: the API's documents; of a stream, one a line
+    ///
+    /// What a command of `run` or `exec` writes is passed on as it is.
     #[arg(long, global = true)]
     pub json: bool,
 
     /// The server: https://HOST:PORT (with the token in SANDBAR_TOKEN), or the path of its Unix socket
+    /// [env: SANDBAR_SERVER]
     ///
-    /// By default the socket in the home directory.
-    #[arg(long, global = true, value_name = "ADDRESS", env = "SANDBAR_SERVER", hide_env_values = true)]
+    /// By default the socket in the home directory. If the system does not know who signed the server's certificate,
+    /// put the path of the signer's PEM file into SSL_CERT_FILE.
+    #[arg(long, global = true, value_name = "ADDRESS")]
     pub server: Option<String>,
 
-    /// Where the server keeps its data and its socket
+    /// Where the server keeps its data and its socket [env: SANDBAR_HOME]
     ///
     /// By default $XDG_STATE_HOME/sandbar or ~/.local/state/sandbar, and /var/lib/sandbar for root.
-    #[arg(long, global = true, value_name = "DIR", env = "SANDBAR_HOME", hide_env_values = true)]
+    #[arg(long, global = true, value_name = "DIR")]
     pub home: Option<PathBuf>,
 
     /// When to use colour; auto also honours NO_COLOR

@@ -10,6 +10,9 @@ use sandbar_client::Client;
 use crate::{args::Global, exit::Failure, print::Printer};
 
 const TOKEN: &str = "SANDBAR_TOKEN";
+// Read here and not by the parser, which would show them in the usage of every mistake as if they had been typed.
+const SERVER: &str = "SANDBAR_SERVER";
+const HOME: &str = "SANDBAR_HOME";
 
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
@@ -27,10 +30,12 @@ enum Address {
 impl Context {
     pub(crate) fn new(global: &Global) -> Self {
         let given = |text: &String| !text.is_empty();
+        let home = global.home.clone().or_else(|| env::var_os(HOME).map(PathBuf::from));
+        let server = global.server.clone().or_else(|| Some(env::var_os(SERVER)?.to_string_lossy().into_owned()));
         Self {
             print: Printer::new(global.json, global.color),
-            home: global.home.clone().filter(|home| !home.as_os_str().is_empty()),
-            server: global.server.clone().filter(given),
+            home: home.filter(|home| !home.as_os_str().is_empty()),
+            server: server.filter(given),
         }
     }
 
@@ -56,10 +61,13 @@ impl Context {
             Some(text) => address(text),
             None => Address::Unix(socket(&self.home()?)),
         };
-        Ok(match address {
+        let client = match address {
             Address::Unix(socket) => Client::unix(socket)?,
             Address::Tcp(url) => Client::tcp(&url, env::var(TOKEN).ok().as_deref())?,
-        })
+        };
+        let print = self.print;
+        // Carriage returns, because the terminal may be raw.
+        Ok(client.on_away(move || print.say("\rwaiting for the server…\r")))
     }
 }
 

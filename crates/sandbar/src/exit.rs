@@ -143,6 +143,8 @@ pub(crate) fn of(code: Code) -> u8 {
         | Code::OffsetBeyond => USAGE,
         Code::SandboxGone | Code::OutputDropped | Code::EventsDropped => NOT_FOUND,
         Code::IdempotencyMismatch => CONFLICT,
+        // The sandbox's own permissions, not the token's.
+        Code::FileForbidden => FAILED,
         Code::NotEnforceable => NOT_ENFORCEABLE,
         Code::CommandNotFound => COMMAND_NOT_FOUND,
         Code::CommandNotExecutable => NOT_EXECUTABLE,
@@ -195,6 +197,7 @@ mod tests {
             (Code::WrongState, CONFLICT),
             (Code::Unauthenticated, REFUSED),
             (Code::Forbidden, REFUSED),
+            (Code::FileForbidden, FAILED),
             (Code::NotEnforceable, NOT_ENFORCEABLE),
             (Code::BadName, USAGE),
             (Code::CommandNotFound, COMMAND_NOT_FOUND),

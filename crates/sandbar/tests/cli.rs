@@ -172,6 +172,28 @@ fn a_day_with_the_client() -> Outcome {
     sandbar(&["cp", "day:/workspace/tree/inner/file", &path("one")])?;
     assert_eq!(fs::read(path("one"))?, [0, 159, 146, 150]);
 
+    let script = "mkdir d; echo a >d/a; echo b >d/b; chmod 0 d/b; mkfifo d/pipe";
+    sandbar(&["exec", "day", "--", "sh", "-c", script])?;
+    let partly = server.command(&["--json", "cp", "day:d", &path("partly")]).output()?;
+    assert_eq!(partly.status.code(), Some(1), "{}", text(&partly.stderr));
+    let told: serde_json::Value = serde_json::from_str(&text(&partly.stdout))?;
+    assert_eq!(
+        (&told["copied"], &told["skipped"][0]["path"], &told["skipped"][1]["path"]),
+        (&1.into(), &"b".into(), &"pipe".into())
+    );
+    assert_eq!(fs::read_to_string(path("partly/a"))?, "a\n");
+    for (from, to, code, says) in [
+        ("day:d/a", path("missing/a"), 4, "missing`"),
+        ("day:d/b", path("b"), 1, "Permission denied"),
+        (&path("one"), "day:d/a/".to_owned(), 5, "not a directory"),
+        ("day:d", "-".to_owned(), 5, "tar c"),
+    ] {
+        let refused = server.command(&["cp", from, &to]).output()?;
+        assert_eq!(refused.status.code(), Some(code), "{from} {to}: {}", text(&refused.stderr));
+        assert!(text(&refused.stderr).contains(says), "{from} {to}: {}", text(&refused.stderr));
+    }
+    assert!(text(&server.command(&["start", "day"]).output()?.stderr).contains("already running"));
+
     sandbar(&["exec", "-d", "day", "--", "sh", "-c", "echo logged; exec sleep 1000"])?;
     let processes: serde_json::Value = serde_json::from_str(&sandbar(&["--json", "ps", "day"])?)?;
     let running = processes.to_string();

@@ -376,3 +376,44 @@ async fn what_is_past_its_time_goes_and_the_events_say_so() -> Outcome {
     server.kill()?;
     expect_clean(server.home.path())
 }
+
+#[tokio::test]
+async fn a_template_bounds_output_and_files_and_a_bad_one_is_told_by_line() -> Outcome {
+    let server = Server::start()?;
+    let stranger = Stranger::with(&server, Role::Operator).await?;
+    let templates = server.home.path().join("templates");
+    std::fs::write(templates.join("small.toml"), "output_retention = 262144\nmax_file = 1000\nttl = \"1h\"\n")?;
+    std::fs::write(templates.join("broken.toml"), "description = \"x\"\nretention = 5\n")?;
+    std::fs::write(templates.join("elsewhere.toml"), "provider = \"moon\"\n")?;
+    let create =
+        |template: &str| stranger.call(Method::POST, "/v1/sandboxes", Some(json!({"name": "s", "template": template})));
+    let broken = create("broken").await?;
+    expect_problem("a broken template", &broken, "bad_template");
+    assert!(
+        broken.1["detail"].as_str().is_some_and(|text| text.contains("broken.toml") && text.contains('2')),
+        "{}",
+        broken.1
+    );
+    expect_problem("an unknown provider", &create("elsewhere").await?, "unknown_provider");
+
+    let made = create("small").await?;
+    assert!(made.1["expires_at"].is_string(), "{}", made.1);
+    let put = stranger.request(Method::PUT, "/v1/sandboxes/s/files/workspace/big").body(vec![0; 1001]);
+    expect_problem("a file too large", &answer(put).await?, "too_large");
+    let gone = stranger.request(Method::GET, "/v1/sandboxes/s/files/workspace/big");
+    expect_problem("nothing was written", &answer(gone).await?, "unknown_file");
+
+    let script = "head -c 3000000 /dev/zero; echo end";
+    let body = json!({"argv": ["sh", "-c", script], "max_output": 10});
+    let process = stranger.call(Method::POST, "/v1/sandboxes/s/exec", Some(body)).await?.1;
+    let output = format!("/v1/sandboxes/s/processes/{}/output", process["process"].as_str().unwrap_or_default());
+    let dropped = stranger.call(Method::GET, &format!("{output}?from=0"), None).await?;
+    expect_problem("output that was dropped", &dropped, "output_dropped");
+    let first = dropped.1["first_kept"].as_u64().ok_or("no first_kept")?;
+    assert!(first >= 3_000_004 - 262_144, "{first}");
+    let rest = stranger.request(Method::GET, &format!("{output}?from={first}")).send().await?.bytes().await?;
+    assert_eq!(rest.len() as u64, 3_000_004 - first);
+    assert!(rest.ends_with(b"\0end\n"));
+    stranger.call(Method::DELETE, "/v1/sandboxes/s", None).await?;
+    Ok(())
+}

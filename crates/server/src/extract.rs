@@ -1,5 +1,7 @@
 //! Extractors that refuse with a problem document: JSON bodies, query strings, path parameters and a few headers.
 
+use std::time::Duration;
+
 use axum::{
     body::Body,
     extract::{
@@ -20,6 +22,8 @@ use crate::{
 
 /// Larger requests are files, and those have their own route.
 const MAX_JSON: usize = 2 * 1024 * 1024;
+const MAX_BRIEF: usize = 4 * 1024;
+const BRIEF_TIME: Duration = Duration::from_secs(10);
 
 pub(crate) struct Json<T>(pub(crate) T);
 
@@ -27,16 +31,47 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     type Rejection = Refused;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
-        if !is_json(request.headers()) {
-            return Err(Refused(Problem::new(
-                Code::UnsupportedMedia,
-                "The body is not declared as JSON.",
-                "Send the header `Content-Type: application/json`.",
-            )));
-        }
-        let body = collect(request.into_body()).await?;
-        serde_json::from_slice(&body).map(Self).map_err(|error| Refused(bad_json(&error)))
+        Ok(Self(read(request, MAX_JSON).await?))
     }
+}
+
+/// JSON of callers that nobody knows yet: small, and soon.
+pub(crate) struct BriefJson<T>(pub(crate) T);
+
+impl<S: Sync, T: DeserializeOwned> FromRequest<S> for BriefJson<T> {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
+        let read = tokio::time::timeout(BRIEF_TIME, read(request, MAX_BRIEF)).await.map_err(|_| {
+            let detail = format!("The body did not arrive within {} s.", BRIEF_TIME.as_secs());
+            bad_request(detail, "Send it again, at once.")
+        })?;
+        Ok(Self(read?))
+    }
+}
+
+async fn read<T: DeserializeOwned>(request: Request, most: usize) -> Result<T, Problem> {
+    if !is_json(request.headers()) {
+        return Err(Problem::new(
+            Code::UnsupportedMedia,
+            "The body is not declared as JSON.",
+            "Send the header `Content-Type: application/json`.",
+        ));
+    }
+    let body = collect(request.into_body(), most).await?;
+    if !is_object(&body) {
+        return Err(Problem::new(
+            Code::BadJson,
+            "The body is not a JSON object.",
+            "Send an object, `{…}`; compare it with the schema in /docs.",
+        ));
+    }
+    serde_json::from_slice(&body).map_err(|error| bad_json(&error))
+}
+
+/// Serde would also take the fields of a struct from an array, by their order.
+fn is_object(body: &[u8]) -> bool {
+    body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -45,16 +80,16 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/json")
 }
 
-async fn collect(body: Body) -> Result<Vec<u8>, Problem> {
+async fn collect(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
     let mut collected = Vec::new();
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(upload::broke_off)?;
-        if collected.len() + piece.len() > MAX_JSON {
+        if collected.len() + piece.len() > most {
             upload::drain(&mut pieces).await;
             return Err(Problem::new(
                 Code::TooLarge,
-                format!("The JSON body is larger than {MAX_JSON} bytes."),
+                format!("The JSON body is larger than {most} bytes."),
                 "Upload large data as a file and name it in the request.",
             ));
         }
@@ -81,7 +116,9 @@ impl<S: Sync + Send, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
         match axum::extract::Query::from_request_parts(parts, state).await {
             Ok(axum::extract::Query(query)) => Ok(Self(query)),
             Err(rejection) => {
-                let detail = format!("The query string was not understood: {}.", rejection.body_text());
+                let text = rejection.body_text();
+                let cause = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+                let detail = format!("The query string was not understood: {cause}.");
                 Err(Refused(bad_request(detail, "See the route's parameters in /docs.")))
             }
         }
@@ -142,7 +179,11 @@ mod tests {
         for (body, code, says) in [
             ("{\"name\":\n 7}", Code::BadJson, "line 2 column 2"),
             ("{\"colour\":1}", Code::BadJson, "unknown field `colour`"),
-            ("", Code::BadJson, "line 1 column 0"),
+            ("", Code::BadJson, "not a JSON object"),
+            ("[]", Code::BadJson, "not a JSON object"),
+            (" [\"name\"]", Code::BadJson, "not a JSON object"),
+            ("null", Code::BadJson, "not a JSON object"),
+            ("{", Code::BadJson, "line 1 column 1"),
             ("{\"ttl\":\"soon\"}", Code::BadDuration, "`soon` is not a duration"),
         ] {
             let problem = refusal(request(body)).await;
@@ -152,6 +193,18 @@ mod tests {
         assert_eq!(large.map(|problem| problem.code), Some(Code::TooLarge));
         let untyped = refusal(Request::new("{}".into())).await;
         assert_eq!(untyped.map(|problem| problem.code), Some(Code::UnsupportedMedia));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_are_brief() {
+        let brief = async |body: Body| {
+            let taken = BriefJson::<CreateSandbox>::from_request(request(body), &()).await;
+            taken.err().map(|Refused(problem)| problem.code)
+        };
+        assert_eq!(brief("{}".into()).await, None);
+        assert_eq!(brief(vec![b' '; MAX_BRIEF + 1].into()).await, Some(Code::TooLarge));
+        let stalled = futures_util::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
+        assert_eq!(brief(Body::from_stream(stalled)).await, Some(Code::BadRequest));
     }
 
     #[test]

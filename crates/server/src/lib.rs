@@ -8,6 +8,7 @@ mod headers;
 mod observe;
 mod openapi;
 mod problem;
+mod query;
 mod routes;
 mod serve;
 mod sign_in;

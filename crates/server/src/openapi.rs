@@ -31,7 +31,7 @@ const TAGS: [(&str, &str); 9] = [
 /// What the checked-in `openapi.json` is generated from.
 pub fn openapi() -> OpenApi {
     let mut document = routes::documented();
-    document.info = Info::new("Sandbar", env!("CARGO_PKG_VERSION"));
+    document.info = Info::new("Sandbar API", env!("CARGO_PKG_VERSION"));
     document.info.description = Some(ABOUT.to_owned());
     let mut license = License::new("Apache-2.0");
     license.identifier = Some("Apache-2.0".to_owned());
@@ -84,17 +84,23 @@ pub(crate) fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Opera
     [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.head].into_iter().flatten()
 }
 
-/// Gives every failure the problem document as its body, and names the failures that any route can have.
+/// Gives every failure the problem document as its body, and names the failures that come from what stands in front of
+/// the handlers.
 fn finish(operation: &mut Operation) {
     let guarded = operation.security.is_none();
-    let common: &[(&str, &str)] = if guarded {
-        &[("401", "`unauthenticated`"), ("403", "`forbidden`, `foreign_host`, `foreign_origin`"), ("500", "`internal`")]
-    } else {
-        &[("403", "`foreign_host`, `foreign_origin`"), ("500", "`internal`")]
-    };
-    for (status, codes) in common {
-        let response = || RefOr::T(Response::new(*codes));
-        operation.responses.responses.entry((*status).to_owned()).or_insert_with(response);
+    if guarded {
+        mention(operation, "400", &["bad_request"]);
+        mention(operation, "401", &["unauthenticated"]);
+        mention(operation, "403", &["forbidden"]);
+    }
+    mention(operation, "403", &["foreign_host", "foreign_origin"]);
+    mention(operation, "500", &["internal"]);
+    if let Some(RefOr::T(body)) = &operation.request_body
+        && body.content.contains_key("application/json")
+    {
+        mention(operation, "400", &["bad_json"]);
+        mention(operation, "413", &["too_large"]);
+        mention(operation, "415", &["unsupported_media"]);
     }
     for (status, response) in &mut operation.responses.responses {
         if let RefOr::T(response) = response
@@ -104,6 +110,17 @@ fn finish(operation: &mut Operation) {
             let schema = Ref::from_schema_name(sandbar_api::Problem::name());
             let content = Content::new(Some(RefOr::<utoipa::openapi::Schema>::Ref(schema)));
             response.content.insert(problem::CONTENT_TYPE.to_owned(), content.into());
+        }
+    }
+}
+
+fn mention(operation: &mut Operation, status: &str, codes: &[&str]) {
+    let entry = operation.responses.responses.entry(status.to_owned());
+    let RefOr::T(response) = entry.or_insert_with(|| RefOr::T(Response::new(""))) else { return };
+    for code in codes.iter().map(|code| format!("`{code}`")) {
+        if !response.description.contains(&code) {
+            let comma = if response.description.is_empty() { "" } else { ", " };
+            response.description = format!("{}{comma}{code}", response.description);
         }
     }
 }
@@ -122,6 +139,19 @@ mod tests {
         let checked_in = std::fs::read_to_string(path)?;
         let hint = "openapi.json is stale: run `UPDATE_OPENAPI=1 cargo test -p sandbar-server openapi`";
         assert!(checked_in == current, "{hint}");
+        Ok(())
+    }
+
+    /// What Swagger fills in must be a request that works.
+    #[test]
+    fn examples_of_requests_are_requests() -> Result<(), Box<dyn std::error::Error>> {
+        let document = serde_json::to_value(openapi())?;
+        let example = |name: &str| document["components"]["schemas"][name]["example"].clone();
+        serde_json::from_value::<sandbar_api::CreateSandbox>(example("CreateSandbox"))?;
+        serde_json::from_value::<sandbar_api::StartProcess>(example("StartProcess"))?;
+        serde_json::from_value::<sandbar_api::ExecRequest>(example("ExecRequest"))?;
+        serde_json::from_value::<sandbar_api::CreateToken>(example("CreateToken"))?;
+        serde_json::from_value::<sandbar_api::TerminalSize>(example("TerminalSize"))?;
         Ok(())
     }
 

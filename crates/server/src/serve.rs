@@ -30,8 +30,11 @@ use tower::Service as _;
 
 use crate::{Server, access::Channel, bind::Tcp};
 
-/// For a TLS handshake, the first bytes of a connection, and the head of an HTTP/1 request.
+/// For a TLS handshake and the first bytes of a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// For the next HTTP/1 request on a connection, from the end of the answer before to the end of its head. Hyper has one
+/// clock for both the idle time and the head; clients that keep connections expect them to last about this long.
+const NEXT_REQUEST: Duration = Duration::from_secs(75);
 /// For requests under way when the server shuts down.
 const GRACE: Duration = Duration::from_secs(5);
 /// Descriptors are shared with the sandboxes' connections; the owner's socket is not counted.
@@ -133,7 +136,7 @@ where
         answering
     });
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(BUFFER);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(NEXT_REQUEST).max_buf_size(BUFFER);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -12,16 +12,26 @@ use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
 
 const LIFETIME: Duration = Duration::from_secs(10 * 60);
-/// Guessing 256 bits is hopeless anyway; this bounds the noise.
+/// Wrong codes that are looked at in one window of time. Guessing 256 bits is hopeless, so the right code always works:
+/// refusing it would only let anybody keep its owner out.
 const TRIES: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(60);
 
 /// The one code of this run of the server.
-pub(crate) struct SignIn(Mutex<Option<Pending>>);
+pub(crate) struct SignIn {
+    pending: Mutex<Option<Pending>>,
+    wrong: Mutex<Wrong>,
+}
 
 pub(crate) struct Pending {
     code: String,
     expires: Instant,
-    wrong: u32,
+}
+
+/// Wrong codes since the beginning of the window.
+struct Wrong {
+    since: Instant,
+    count: u32,
 }
 
 impl SignIn {
@@ -29,7 +39,11 @@ impl SignIn {
         let mut random = [0; 32];
         getrandom::fill(&mut random)?;
         let code = URL_SAFE_NO_PAD.encode(random);
-        Ok(Self(Mutex::new(Some(Pending { code, expires: Instant::now() + LIFETIME, wrong: 0 }))))
+        let now = Instant::now();
+        Ok(Self {
+            pending: Mutex::new(Some(Pending { code, expires: now + LIFETIME })),
+            wrong: Mutex::new(Wrong { since: now, count: 0 }),
+        })
     }
 
     /// The code, while it can be used.
@@ -40,20 +54,29 @@ impl SignIn {
     /// Takes the code out if this is it: of two attempts at once only one succeeds.
     pub(crate) fn redeem(&self, attempt: &str) -> Result<Pending, Problem> {
         let mut slot = self.lock();
-        let Some(pending) = slot.as_mut().filter(|pending| pending.is_fresh()) else { return Err(refused()) };
-        if bool::from(pending.code.as_bytes().ct_eq(attempt.as_bytes())) {
-            return slot.take().ok_or_else(refused);
+        let right = slot.as_ref().filter(|pending| pending.is_fresh()).is_some_and(|pending| pending.is(attempt));
+        match slot.take_if(|_| right) {
+            Some(pending) => Ok(pending),
+            None => Err(self.wrong()),
         }
-        pending.wrong += 1;
-        if pending.wrong < TRIES {
-            return Err(refused());
+    }
+
+    fn wrong(&self) -> Problem {
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if now >= wrong.since + WINDOW {
+            *wrong = Wrong { since: now, count: 0 };
         }
-        *slot = None;
-        Err(Problem::new(
+        wrong.count = wrong.count.saturating_add(1);
+        if wrong.count <= TRIES {
+            return refused();
+        }
+        let seconds = (wrong.since + WINDOW - now).as_secs() + 1;
+        Problem::new(
             Code::TooMany,
-            format!("{TRIES} wrong sign-in codes were tried; the right one does not work any more."),
-            FIX,
-        ))
+            format!("More than {TRIES} wrong sign-in codes were tried in a minute."),
+            format!("Try again in {seconds} s; the right code still works."),
+        )
     }
 
     /// Puts a redeemed code back when the token could not be made: the link still works then.
@@ -63,11 +86,15 @@ impl SignIn {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Pending>> {
         // Nothing in here panics half-way; a poisoned lock still holds a whole value.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Pending {
+    fn is(&self, attempt: &str) -> bool {
+        self.code.as_bytes().ct_eq(attempt.as_bytes()).into()
+    }
+
     fn is_fresh(&self) -> bool {
         Instant::now() < self.expires
     }
@@ -118,11 +145,18 @@ mod tests {
         assert_eq!(refusal(&sign_in, &code), Some(Code::Unauthenticated));
     }
 
-    #[tokio::test]
-    async fn a_code_dies_of_wrong_tries() {
+    #[tokio::test(start_paused = true)]
+    async fn wrong_tries_are_slowed_down_and_never_cost_the_right_code() {
         let (sign_in, code) = fresh();
-        let answers: Vec<_> = (0..TRIES).map(|_| refusal(&sign_in, "wrong")).collect();
-        assert_eq!(answers.last(), Some(&Some(Code::TooMany)));
-        assert_eq!(refusal(&sign_in, &code), Some(Code::Unauthenticated));
+        for _ in 0..TRIES {
+            assert_eq!(refusal(&sign_in, "wrong"), Some(Code::Unauthenticated));
+        }
+        assert_eq!(refusal(&sign_in, "wrong"), Some(Code::TooMany));
+        tokio::time::advance(WINDOW).await;
+        assert_eq!(refusal(&sign_in, "wrong"), Some(Code::Unauthenticated));
+        for _ in 0..2 * TRIES {
+            assert!(refusal(&sign_in, "wrong").is_some());
+        }
+        assert_eq!(refusal(&sign_in, &code), None);
     }
 }

@@ -129,6 +129,12 @@ async fn every_operation_but_the_open_ones_is_refused_without_a_token() {
 }
 
 #[tokio::test]
+async fn the_docs_page_is_named_after_us() {
+    let page = Bench::new().await.tcp("get", "/docs/", &[]).await;
+    assert!(String::from_utf8_lossy(&page.body).contains("<title>Sandbar API</title>"));
+}
+
+#[tokio::test]
 async fn viewers_read_operators_use_admins_manage() {
     let bench = Bench::new().await;
     let (viewer, operator, admin) =
@@ -199,6 +205,10 @@ async fn mistakes_get_problems() {
         ("get", "/v1/sandboxes/sbx-00000000000000000000000000", "", "unknown_sandbox"),
         ("get", "/v1/sandboxes?limit=x", "", "bad_request"),
         ("get", "/v1/sandboxes?token=x", "", "bad_request"),
+        ("get", "/v1/sandboxes/nobody?force=1", "", "bad_request"),
+        ("delete", "/v1/sandboxes/nobody?force=1", "", "bad_request"),
+        ("get", "/v1/tokens?page=2", "", "bad_request"),
+        ("post", "/v1/sandboxes", "[]", "bad_json"),
         ("get", "/v1/events?limit=0", "", "bad_request"),
         ("get", "/v1/events?form=1", "", "bad_request"),
         ("post", "/v1/sandboxes", "{", "bad_json"),
@@ -209,6 +219,7 @@ async fn mistakes_get_problems() {
         ("delete", "/v1/tokens/tok-00000000000000000000000000", "", "unknown_token"),
         ("get", "/v1/sandboxes/x/files/%ff", "", "bad_path"),
         ("put", "/v1/sandboxes/x/files/a?mode=rw", "", "bad_request"),
+        ("get", "/v1/sandboxes/x?%ff=1", "", "bad_request"),
         ("get", "/v1/sandboxes/x/files/a?format=zip", "", "bad_request"),
     ] {
         let answer = bench.send(Channel::Tcp, request(method, path, &json, body)).await;

@@ -251,6 +251,9 @@ async fn files(bench: &Bench) {
     assert_eq!(bench.send("HEAD", &bench.at(""), &[], "").await.status, StatusCode::OK);
     // Its size is said to be 0.
     assert!(bench.get("/v1/sandboxes/box/files/proc/self/status").await.text().contains("Name:"));
+    let device = bench.get("/v1/sandboxes/box/files/dev/zero").await;
+    assert_eq!(device.code(), "wrong_file_kind");
+    assert!(device.text().contains("is a device"), "{}", device.text());
     assert_eq!(bench.send("DELETE", &file, &[], "").await.status, StatusCode::NO_CONTENT);
     for method in ["GET", "DELETE"] {
         assert_eq!(bench.send(method, &file, &[], "").await.code(), "unknown_file", "{method}");
@@ -306,6 +309,8 @@ async fn trees(bench: &Bench) {
     assert_eq!(unpacked.status, StatusCode::OK, "{}", unpacked.text());
     assert!(serde_json::from_slice::<Value>(&unpacked.body).unwrap()["entries"].as_u64() >= Some(1));
     assert_eq!(bench.send("PUT", &format!("{copy}?format=tar"), &[], "no archive").await.code(), "bad_archive");
+    let declared = [("content-type", "application/x-tar")];
+    assert_eq!(bench.send("PUT", &bench.at("t.tar"), &declared, "archive?").await.code(), "unsupported_media");
     assert_eq!(bench.send("DELETE", &copy, &[], "").await.code(), "directory_not_empty");
     let removed = bench.send("DELETE", &format!("{copy}?recursive=true"), &[], "").await;
     assert_eq!(removed.status, StatusCode::NO_CONTENT);
@@ -369,6 +374,7 @@ async fn input(bench: &Bench) {
     assert_eq!(write("", vec!["ab", "cd"]).await, r#"{"offset":4}"#);
     // A repeat of which only the end is new.
     assert_eq!(write("?offset=0", vec!["ab", "cd", "ef"]).await, r#"{"offset":6}"#);
+    assert!(write("?offset=7", vec!["x"]).await.contains("offset_beyond"));
     assert_eq!(write("?offset=6&eof=true", vec!["gh"]).await, r#"{"offset":8}"#);
     bench.ended(process.id.as_str()).await;
     assert_eq!(bench.get(&path.replace("stdin", "output")).await.text(), "abcdefgh");

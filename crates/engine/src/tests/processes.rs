@@ -29,6 +29,20 @@ async fn all(reader: &mut OutputReader, follow: bool) -> Result<(Vec<u8>, usize)
 }
 
 #[tokio::test]
+async fn times_are_kept_as_they_were_told() -> Tested {
+    let bed = Bed::new().await?;
+    let made = bed.create("a").await?;
+    for time in [made.created_at, made.changed_at] {
+        assert_eq!(time.timestamp_subsec_nanos() % 1000, 0, "{time}");
+    }
+    let started = bed.engine.start_process("a", command(&["echo", "x"])).await?;
+    let kept = bed.engine.process("a", started.id.as_str()).await?;
+    assert_eq!(kept.started_at, started.started_at);
+    assert_eq!(started.started_at.timestamp_subsec_nanos() % 1000, 0);
+    Ok(())
+}
+
+#[tokio::test]
 async fn exec_returns_what_was_written_and_how_it_ended() -> Tested {
     let bed = Bed::new().await?;
     bed.create("a").await?;

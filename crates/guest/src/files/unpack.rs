@@ -32,8 +32,15 @@ fn unpack(root: &Path, inbox: &mut Inbox) -> Result<u64, Fault> {
     archive.set_preserve_permissions(true);
     let mut directories = Vec::new();
     let mut count = 0;
+    let mut recognised = false;
     for entry in archive.entries().map_err(|error| bad("the archive", &error))? {
-        let entry = entry.map_err(|error| bad("the archive", &error))?;
+        let entry = entry.map_err(|error| match bad("the archive", &error) {
+            fault if fault.code == Code::BadArchive && !recognised => {
+                Fault::new(Code::BadArchive, "This is not a tar archive.")
+            }
+            fault => fault,
+        })?;
+        recognised = true;
         if unpack_entry(entry, root, &mut directories)? {
             count += 1;
         }

@@ -90,7 +90,8 @@ impl Draft {
     }
 
     fn publish(mut self, target: &Path, mode: u32) -> io::Result<()> {
-        self.file.set_permissions(fs::Permissions::from_mode(mode & 0o7777))?;
+        // Not set-user-id: new content must not inherit what the old one was trusted with, and the fence forbids it.
+        self.file.set_permissions(fs::Permissions::from_mode(mode & 0o1777))?;
         self.file.sync_all()?;
         fs::rename(&self.path, target)?;
         self.published = true;

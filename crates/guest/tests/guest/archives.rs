@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use sandbar_guest::protocol::{PackRequest, UnpackOpen, UnpackRequest, unpack_request::Message};
+use sandbar_guest::protocol::{PackRequest, SKIPPED, SKIPPED_WHY, UnpackOpen, UnpackRequest, unpack_request::Message};
 use tar::{Builder, EntryType, Header};
 use tonic::Status;
 
@@ -115,6 +115,71 @@ pub(crate) async fn round_trip(guest: Guest) -> Outcome {
     Ok(())
 }
 
+/// A pax record's value and what follows it. By its length: names may have newlines, which the library's reader splits at.
+fn record<'a>(data: &'a [u8], key: &str) -> Option<(String, &'a [u8])> {
+    let space = data.iter().position(|byte| *byte == b' ')?;
+    let length: usize = std::str::from_utf8(&data[..space]).ok()?.parse().ok()?;
+    let (record, rest) = data.split_at_checked(length)?;
+    let value = record[space + 1..].strip_prefix(key.as_bytes())?.strip_prefix(b"=")?.strip_suffix(b"\n")?;
+    Some((String::from_utf8_lossy(value).into_owned(), rest))
+}
+
+/// A path and the reason.
+type Skipped = (String, String);
+
+/// The names of an archive, and what it says it left out.
+fn told(archive: &[u8]) -> Outcome<(Vec<String>, Vec<Skipped>)> {
+    let (mut names, mut skipped) = (Vec::new(), Vec::new());
+    let mut ends_with_entry = false;
+    for entry in tar::Archive::new(archive).entries()? {
+        let mut entry = entry?;
+        ends_with_entry = entry.header().entry_type() != EntryType::XGlobalHeader;
+        if ends_with_entry {
+            names.push(entry.path()?.display().to_string());
+            continue;
+        }
+        let mut data = Vec::new();
+        entry.read_to_end(&mut data)?;
+        let (what, rest) = record(&data, SKIPPED).ok_or("no path")?;
+        let (why, rest) = record(rest, SKIPPED_WHY).ok_or("no reason")?;
+        assert!(rest.is_empty());
+        skipped.push((what, why));
+    }
+    assert!(ends_with_entry, "some readers take a global header at the end for a broken archive");
+    Ok((names, skipped))
+}
+
+pub(crate) async fn tells_what_it_lacks(guest: Guest) -> Outcome {
+    let root = guest.path("mixed");
+    fs::create_dir_all(root.join("shut"))?;
+    fs::write(root.join("shut/inside"), "")?;
+    for name in ["after", "odd\nname", "secret"] {
+        fs::write(root.join(name), name)?;
+    }
+    let _socket = std::os::unix::net::UnixListener::bind(root.join("socket"))?;
+    for closed in ["odd\nname", "secret", "shut"] {
+        fs::set_permissions(root.join(closed), fs::Permissions::from_mode(0o000))?;
+    }
+    let archive = pack(&guest, "mixed").await?;
+    let (names, skipped) = told(&archive)?;
+    assert_eq!(names, ["after", "shut"]);
+    assert_eq!(
+        skipped.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+        ["odd\nname", "secret", "socket", "shut"]
+    );
+    assert!(skipped[1].1.contains("Permission denied"), "{skipped:?}");
+    assert_eq!(skipped[2].1, "It is a socket.");
+    assert_eq!(unpack(&guest, "again", &archive).await?, 2, "the entries that tell are no obstacle");
+
+    // The very thing that was asked for is no part that may be missing.
+    assert_eq!(code_of(pack(&guest, "mixed/secret").await), "file_forbidden");
+    assert_eq!(code_of(pack(&guest, "mixed/shut").await), "file_forbidden");
+    for shut in [root.join("shut"), guest.path("again/shut")] {
+        fs::set_permissions(shut, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
 fn header(kind: EntryType, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -188,7 +253,9 @@ pub(crate) async fn refuses_broken_ones(guest: Guest) -> Outcome {
     for length in [0, 100, 512, 1500, 512 + 2048] {
         assert_eq!(code_of(unpack(&guest, "cut", &whole[..length]).await), "bad_archive", "{length}");
     }
-    assert_eq!(code_of(unpack(&guest, "noise", &[b'x'; 4096]).await), "bad_archive");
+    let noise = unpack(&guest, "noise", &[b'x'; 4096]).await;
+    assert_eq!(noise.as_ref().err().map(Status::message), Some("This is not a tar archive."));
+    assert_eq!(code_of(noise), "bad_archive");
     fs::write(guest.path("occupied"), "")?;
     assert_eq!(code_of(unpack(&guest, "occupied", &whole).await), "wrong_file_kind");
     Ok(())

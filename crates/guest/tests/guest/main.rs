@@ -65,6 +65,7 @@ const TESTS: &[Test] = tests! {
         cancelled_calls_leave_no_worker;
     archives:
         round_trip,
+        tells_what_it_lacks,
         refuses_hostile_ones,
         refuses_broken_ones;
 };

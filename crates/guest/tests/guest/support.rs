@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::thread::CapabilitySet;
 use sandbar_guest::protocol::{
     CODE_KEY, Exit, FollowEvent, FollowFrom, FollowRequest, ListRequest, ProcessStatus, SignalRequest, StartRequest,
     Stream, follow_event::Event, follow_request::Message, guest_client::GuestClient,
@@ -37,13 +38,20 @@ pub(crate) fn be_guest() -> ! {
             gid: rustix::process::getgid().as_raw(),
             home: "/home/test".into(),
             user: "test".into(),
-            confine: Box::new(|| Ok(())),
+            confine: Box::new(confine),
         }),
         Err(error) => {
             eprintln!("cannot bind: {error}");
             std::process::exit(2)
         }
     }
+}
+
+/// Permissions must bind the workload also where root runs the tests.
+fn confine() -> std::io::Result<()> {
+    let mut sets = rustix::thread::capabilities(None)?;
+    sets.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+    Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
 pub(crate) struct Guest {

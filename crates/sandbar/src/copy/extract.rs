@@ -2,6 +2,7 @@
 //! link is followed, none that leads out is made, and nothing but files, directories and links comes into being.
 
 use std::{
+    borrow::Cow,
     ffi::{OsStr, OsString},
     fs::{self, File},
     io::{self, Read, Seek as _, SeekFrom, Write as _},
@@ -15,6 +16,8 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use futures_util::{Stream, StreamExt as _};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps};
+use sandbar_api::file::{SKIPPED, SKIPPED_WHY};
+use serde::Serialize;
 use tar::{Archive, Entry, EntryType};
 use tokio::sync::mpsc;
 
@@ -22,17 +25,20 @@ use crate::exit::{self, Failure};
 
 const PIECES: usize = 4;
 const BLOCK: usize = 64 * 1024;
+/// A path and a sentence; an honest one is far smaller.
+const MAX_NOTE: u64 = 64 * 1024;
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Refusal {
+    #[serde(rename = "path")]
     pub name: String,
-    pub why: &'static str,
+    pub why: Cow<'static, str>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Extracted {
     pub entries: u64,
-    /// What an honest tree may hold but a copy must not.
+    /// What the sandbox could not read, and what an honest tree may hold but a copy must not.
     pub refused: Vec<Refusal>,
 }
 
@@ -84,16 +90,43 @@ fn extract(archive: impl Read, root: &Path) -> Result<Extracted, ExtractError> {
     let mut extracted = Extracted { entries: 0, refused: Vec::new() };
     for entry in Archive::new(archive).entries().map_err(ExtractError::Archive)? {
         let mut entry = entry.map_err(ExtractError::Archive)?;
+        if entry.header().entry_type() == EntryType::XGlobalHeader {
+            let mut note = Vec::new();
+            (&mut entry).take(MAX_NOTE).read_to_end(&mut note).map_err(ExtractError::Archive)?;
+            extracted.refused.extend(skipped(&note));
+            continue;
+        }
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let parts = parts(&entry.path_bytes()).ok_or_else(|| ExtractError::Outside(name.clone()))?;
         let Some((last, parents)) = parts.split_last() else { continue };
         match place(&mut entry, root.as_fd(), parents, last) {
             Ok(()) => extracted.entries += 1,
-            Err(Obstacle::Refused(why)) => extracted.refused.push(Refusal { name, why }),
+            Err(Obstacle::Refused(why)) => extracted.refused.push(Refusal { name, why: why.into() }),
             Err(Obstacle::Failed(source)) => return Err(ExtractError::Write { path: name, source }),
         }
     }
     Ok(extracted)
+}
+
+/// What a global header tells of something that is not in the archive. Read by the records' lengths: names may have
+/// newlines.
+fn skipped(mut records: &[u8]) -> Option<Refusal> {
+    let (mut name, mut why) = (None, None);
+    while !records.is_empty() {
+        let space = records.iter().position(|byte| *byte == b' ')?;
+        let length: usize = std::str::from_utf8(&records[..space]).ok()?.parse().ok()?;
+        let (record, rest) = records.split_at_checked(length)?;
+        let record = record.get(space + 1..)?.strip_suffix(b"\n")?;
+        let equals = record.iter().position(|byte| *byte == b'=')?;
+        let (key, value) = (&record[..equals], String::from_utf8_lossy(&record[equals + 1..]).into_owned());
+        if key == SKIPPED.as_bytes() {
+            name = Some(value);
+        } else if key == SKIPPED_WHY.as_bytes() {
+            why = Some(value);
+        }
+        records = rest;
+    }
+    Some(Refusal { name: name?, why: why.unwrap_or_default().into() })
 }
 
 /// The names of a path below the root; `None` if it is absolute or climbs.

@@ -13,27 +13,38 @@ use std::{
 use futures_util::StreamExt as _;
 use sandbar_api::Code;
 use sandbar_client::{Client, FileInfo};
+use serde::Serialize;
 use tokio::io::AsyncWriteExt as _;
 
-pub(crate) use extract::Extracted;
+pub(crate) use extract::Refusal;
 pub(crate) use place::{Place, place};
 
 use crate::{
     exit::{self, Failure},
     print::{Printer, written},
-    text::inert,
 };
+use extract::Extracted;
 use place::{contents_only, last_name};
 
-/// How many entries were copied, and whether all were.
+/// How many entries were copied, and which were not.
+#[derive(Debug, Serialize)]
 pub(crate) struct Copied {
+    #[serde(rename = "copied")]
     pub entries: u64,
-    pub complete: bool,
+    pub skipped: Vec<Refusal>,
 }
 
 impl Copied {
     fn all(entries: u64) -> Self {
-        Self { entries, complete: true }
+        Self { entries, skipped: Vec::new() }
+    }
+
+    /// Tells what was left out, one warning each.
+    fn told(self, print: Printer) -> Self {
+        for Refusal { name, why } in &self.skipped {
+            print.warn(format!("left out `{name}`: {}", why.trim_end_matches('.')));
+        }
+        self
     }
 }
 
@@ -52,11 +63,11 @@ pub(crate) async fn upload_tree(
         sandbar_client::Error::Read(cause) => Failure::new(exit::FAILED, cause.to_string()),
         error => error.into(),
     })?;
-    let skipped = skipped.unwrap_or_default();
-    for path in &skipped {
-        print.warn(format!("left out {}: it is neither file, directory nor link", path.display()));
-    }
-    Ok(Copied { entries, complete: skipped.is_empty() })
+    let skipped = skipped
+        .unwrap_or_default()
+        .into_iter()
+        .map(|path| Refusal { name: path.display().to_string(), why: "it is neither file, directory nor link".into() });
+    Ok(Copied { entries, skipped: skipped.collect() }.told(print))
 }
 
 pub(crate) async fn upload(
@@ -81,7 +92,8 @@ pub(crate) async fn upload(
     let name = || from.file_name().map(|name| text(name)).transpose();
     let to = match target {
         Some(FileInfo::Directory) => format!("{to}/{}", name()?.unwrap_or_default()),
-        None if wants_directory => return Err(no_directory(to)),
+        None if wants_directory => return Err(no_directory(to).hint(NO_SLASH)),
+        Some(FileInfo::File { .. }) if wants_directory => return Err(no_directory_but_file(to)),
         _ => to.to_owned(),
     };
     let file = tokio::fs::File::open(from).await.map_err(cannot_read(from))?;
@@ -121,7 +133,7 @@ pub(crate) async fn download(
             let to = match normal.file_name() {
                 Some(name) if into_directory => to.join(name),
                 _ if to.as_os_str().as_encoded_bytes().ends_with(b"/") => {
-                    return Err(no_directory(&to.display().to_string()));
+                    return Err(no_directory(&to.display().to_string()).hint(NO_SLASH));
                 }
                 _ => to.to_owned(),
             };
@@ -132,7 +144,11 @@ pub(crate) async fn download(
 
 /// A file to standard output.
 pub(crate) async fn download_stdout(client: &Client, sandbox: &str, from: &str) -> Result<Copied, Failure> {
-    let mut download = client.download(sandbox, from, 0).await?;
+    let mut download = client.download(sandbox, from, 0).await.map_err(|error| match error.code() {
+        Some(Code::WrongFileKind) => Failure::from(error)
+            .hint(format!("Copy it to a directory here, or use `sandbar exec {sandbox} -- tar c PATH`.")),
+        _ => error.into(),
+    })?;
     let mut stdout = tokio::io::stdout();
     while let Some(bytes) = download.bytes.next().await {
         written(stdout.write_all(&bytes?).await)?;
@@ -150,18 +166,19 @@ async fn download_tree(
 ) -> Result<Copied, Failure> {
     let archive = client.pack(sandbox, from).await?;
     let Extracted { entries, refused } = extract::stream(archive, root.to_owned()).await?;
-    for refusal in &refused {
-        print.warn(format!("left out `{}`: {}", inert(&refusal.name), refusal.why));
-    }
-    Ok(Copied { entries, complete: refused.is_empty() })
+    Ok(Copied { entries, skipped: refused }.told(print))
 }
 
 /// Beside its place first, so that a broken connection leaves what was there. What is no file, like a pipe or
 /// /dev/null, is written into instead.
 async fn download_file(client: &Client, sandbox: &str, from: &str, to: &Path) -> Result<Copied, Failure> {
     let cannot = || Failure::io(format!("`{}` cannot be written", to.display()));
-    let mut download = client.download(sandbox, from, 0).await?;
     let target = to.canonicalize().unwrap_or_else(|_| to.to_owned());
+    let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !directory.is_dir() {
+        return Err(no_directory(&directory.display().to_string()));
+    }
+    let mut download = client.download(sandbox, from, 0).await?;
     if std::fs::metadata(&target).is_ok_and(|metadata| !metadata.is_file()) {
         let mut file = tokio::fs::OpenOptions::new().write(true).open(&target).await.map_err(cannot())?;
         while let Some(bytes) = download.bytes.next().await {
@@ -170,8 +187,9 @@ async fn download_file(client: &Client, sandbox: &str, from: &str, to: &Path) ->
         file.flush().await.map_err(cannot())?;
         return Ok(Copied::all(1));
     }
-    let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let temporary = tempfile::Builder::new().prefix(".sandbar-").tempfile_in(directory).map_err(cannot())?;
+    let temporary = tempfile::Builder::new().prefix(".sandbar-").tempfile_in(directory);
+    // Without the temporary name, which tells nobody anything.
+    let temporary = temporary.map_err(|error| cannot()(error.kind().into()))?;
     let (file, path) = temporary.into_parts();
     let mut file = tokio::fs::File::from_std(file);
     while let Some(bytes) = download.bytes.next().await {
@@ -211,7 +229,13 @@ fn in_the_way(path: &str) -> Failure {
         .hint("Remove it, or choose another destination.")
 }
 
+const NO_SLASH: &str = "Make it first, or leave the last slash out to copy under that name.";
+
 fn no_directory(path: &str) -> Failure {
-    Failure::new(exit::NOT_FOUND, format!("there is no directory `{path}`"))
-        .hint("Make it first, or leave the last slash out to copy under that name.")
+    Failure::new(exit::NOT_FOUND, format!("there is no directory `{path}`")).hint("Make it first.")
+}
+
+fn no_directory_but_file(path: &str) -> Failure {
+    Failure::new(exit::CONFLICT, format!("`{path}` is a file, not a directory"))
+        .hint("Leave the last slash out to replace it.")
 }

@@ -17,7 +17,7 @@ use crate::{
 /// `-` is standard input or output.
 ///
 /// What comes out of a sandbox is not trusted: devices, pipes, and links that lead outside of the copy are left out
-/// and reported, and the exit code is then 1.
+/// and reported, as is what the sandbox's user cannot read, and the exit code is then 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -68,8 +68,10 @@ pub(crate) async fn cp(args: &Cp, context: &Context) -> Result<u8, Failure> {
         1 => "1 entry".to_owned(),
         entries => format!("{entries} entries"),
     };
-    if !print.json {
+    if print.json {
+        print.json(&copied)?;
+    } else {
         print.say(format!("copied {entries} to {} in {}", inert(&to), took(begin.elapsed())));
     }
-    Ok(if copied.complete { exit::OK } else { exit::FAILED })
+    Ok(if copied.skipped.is_empty() { exit::OK } else { exit::FAILED })
 }

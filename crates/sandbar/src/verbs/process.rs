@@ -222,8 +222,10 @@ async fn newest(client: &Client, sandbox: &str) -> Result<String, Failure> {
 pub(crate) async fn kill(args: &Kill, context: &Context) -> Result<u8, Failure> {
     let client = context.client()?;
     client.signal(&args.sandbox, &args.process, &args.signal).await?;
-    if !context.print.json {
-        context.print.say(format!("sent {} to {}", inert(&args.signal), inert(&args.process)));
+    let print = context.print;
+    if print.json {
+        return print.json(&serde_json::json!({"process": args.process, "signal": args.signal})).map(|()| exit::OK);
     }
+    print.say(format!("sent {} to {}", inert(&args.signal), inert(&args.process)));
     Ok(exit::OK)
 }

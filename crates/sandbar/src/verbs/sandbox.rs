@@ -262,37 +262,50 @@ fn described(sandbox: &Sandbox) -> String {
 
 pub(crate) async fn stop(which: &Sandboxes, context: &Context) -> Result<u8, Failure> {
     let client = context.client()?;
-    each(which, context, async |name| changed("stopped", "stopping", name, client.stop(name), context.print).await)
-        .await
+    each(which, context, async |name| changed(&STOP, name, &client, client.stop(name), context.print).await).await
 }
 
 pub(crate) async fn start(which: &Sandboxes, context: &Context) -> Result<u8, Failure> {
     let client = context.client()?;
-    each(which, context, async |name| changed("started", "starting", name, client.start(name), context.print).await)
-        .await
+    each(which, context, async |name| changed(&START, name, &client, client.start(name), context.print).await).await
 }
 
+/// How a change is told.
+struct Words {
+    did: &'static str,
+    doing: &'static str,
+    already: &'static str,
+}
+
+const STOP: Words = Words { did: "stopped", doing: "stopping", already: "stopped" };
+const START: Words = Words { did: "started", doing: "starting", already: "running" };
+
 async fn changed(
-    did: &str,
-    doing: &str,
+    words: &Words,
     name: &str,
+    client: &Client,
     change: impl Future<Output = sandbar_client::Result<Sandbox>>,
     print: Printer,
 ) -> Result<(), Failure> {
     let begin = Instant::now();
-    let sandbox = spinner::during(format!("{doing} {}", inert(name)), change).await?;
+    let before = client.sandbox(name).await?;
+    let sandbox = spinner::during(format!("{} {}", words.doing, inert(name)), change).await?;
     if print.json {
         return print.json(&sandbox);
     }
     let name = print.note(&inert(&sandbox.name), Style::Bold);
-    print.say(format!("{did} {name} ({}) in {}", sandbox.id, text::took(begin.elapsed())));
+    print.say(match (before.state, before.changed_at) == (sandbox.state, sandbox.changed_at) {
+        true => format!("{name} ({}) is already {}", sandbox.id, words.already),
+        false => format!("{} {name} ({}) in {}", words.did, sandbox.id, text::took(begin.elapsed())),
+    });
     Ok(())
 }
 
 pub(crate) async fn rm(args: &Rm, context: &Context) -> Result<u8, Failure> {
     let client = context.client()?;
     let print = context.print;
-    each(&args.which, context, async |name| {
+    let mut deleted = Vec::new();
+    let outcome = each(&args.which, context, async |name| {
         let begin = Instant::now();
         match spinner::during(format!("deleting {}", inert(name)), client.delete(name)).await {
             Err(error) if args.force && matches!(error.code(), Some(Code::UnknownSandbox | Code::SandboxGone)) => {
@@ -303,9 +316,14 @@ pub(crate) async fn rm(args: &Rm, context: &Context) -> Result<u8, Failure> {
         if !print.json {
             print.say(format!("deleted {} in {}", inert(name), text::took(begin.elapsed())));
         }
+        deleted.push(name.to_owned());
         Ok(())
     })
-    .await
+    .await;
+    if print.json {
+        print.json(&serde_json::json!({"deleted": deleted}))?;
+    }
+    outcome
 }
 
 /// Goes on after a failure, tells each, and ends with the first one's code.

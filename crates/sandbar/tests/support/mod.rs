@@ -15,9 +15,23 @@ pub(crate) const SANDBAR: &str = env!("CARGO_BIN_EXE_sandbar");
 
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
+pub(crate) enum Home {
+    Ours(tempfile::TempDir),
+    Theirs(PathBuf),
+}
+
+impl Home {
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Ours(home) => home.path(),
+            Self::Theirs(home) => home,
+        }
+    }
+}
+
 /// `sandbar up` on a temporary home; killed and cleaned up when dropped.
 pub(crate) struct Server {
-    pub(crate) home: tempfile::TempDir,
+    pub(crate) home: Home,
     process: Option<Child>,
     /// What it printed on standard output.
     pub(crate) printed: Vec<String>,
@@ -25,7 +39,17 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Outcome<Self> {
-        let mut server = Self { home: tempfile::tempdir()?, process: None, printed: vec![] };
+        Self::with(Home::Ours(tempfile::tempdir()?))
+    }
+
+    /// In a home that somebody else removes.
+    pub(crate) fn start_in(home: PathBuf) -> Outcome<Self> {
+        fs::create_dir(&home)?;
+        Self::with(Home::Theirs(home))
+    }
+
+    fn with(home: Home) -> Outcome<Self> {
+        let mut server = Self { home, process: None, printed: vec![] };
         server.restart()?;
         Ok(server)
     }

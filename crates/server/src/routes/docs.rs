@@ -47,11 +47,16 @@ async fn asset(uri: Uri) -> Result<Response> {
     let Some(found) = found else { return Err(unknown_route(uri).await) };
     let mut response = (
         [(header::CONTENT_TYPE, found.content_type.as_str()), (header::CONTENT_SECURITY_POLICY, DOCS_POLICY)],
-        found.bytes.into_owned(),
+        if found.content_type.starts_with("text/html") { titled(&found.bytes) } else { found.bytes.into_owned() },
     )
         .into_response();
     if found.gzpipped {
         response.headers_mut().insert(header::CONTENT_ENCODING, header::HeaderValue::from_static("gzip"));
     }
     Ok(response)
+}
+
+/// The page is the library's, and is named after it.
+fn titled(page: &[u8]) -> Vec<u8> {
+    String::from_utf8_lossy(page).replace("<title>Swagger UI</title>", "<title>Sandbar API</title>").into_bytes()
 }

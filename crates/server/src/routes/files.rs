@@ -71,7 +71,8 @@ struct ReadQuery {
 /// Read a file or list a directory
 ///
 /// A file comes as bytes, with Range for a part of it; a directory as a Listing; either as an archive with `format=tar`.
-/// HEAD gives the headers alone.
+/// HEAD gives the headers alone. What of a tree cannot be archived is left out, and told at its place in a global pax
+/// header with the records `SANDBAR.skipped` (its path) and `SANDBAR.skipped.why`, which other readers of tar ignore.
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/files/{*path}", operation_id = "read_file", tag = "files",
     params(FilePath, ReadQuery, ("Range" = Option<String>, Header, description = "One range, for example `bytes=0-99`.")),
@@ -81,6 +82,8 @@ struct ReadQuery {
             headers(
                 ("Sandbar-File-Mode" = String, description = "Octal, for example `0644`; of a file."),
                 ("Last-Modified" = String, description = "Of a file."),
+                ("Accept-Ranges" = String, description = "`bytes`; of a file."),
+                ("Content-Disposition" = String, description = "`attachment`; of a file or archive."),
             )),
         (status = 206, description = "The range.", body = String, content_type = "application/octet-stream",
             headers(("Content-Range" = String, description = "What part of how much."))),
@@ -115,7 +118,11 @@ async fn read(
     if method != Method::HEAD && range.is_none() {
         return match engine.read_file(&path.sandbox, &at, 0, None).await {
             Ok((entry, bytes)) => Ok(whole(&entry, bytes)),
-            Err(problem) if problem.code == Code::WrongFileKind => listing(&engine, &path.sandbox, &at).await,
+            Err(problem) if problem.code == Code::WrongFileKind => {
+                // Neither file nor directory: what it is was said the first time.
+                let listed = listing(&engine, &path.sandbox, &at).await;
+                listed.map_err(|refused| if refused.0.code == Code::WrongFileKind { Refused(problem) } else { refused })
+            }
             Err(problem) => Err(Refused(problem)),
         };
     }
@@ -238,6 +245,11 @@ fn mode(text: &str) -> std::result::Result<u32, Problem> {
     })
 }
 
+fn is_tar(headers: &HeaderMap) -> bool {
+    let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    declared.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/x-tar")
+}
+
 #[derive(Serialize, ToSchema)]
 struct Unpacked {
     /// Files, directories and links of the archive.
@@ -246,11 +258,12 @@ struct Unpacked {
 
 /// Write a file, or unpack an archive
 ///
-/// A file appears whole or not at all. With `format=tar` the archive is unpacked into the directory.
+/// A file appears whole or not at all. With `format=tar` the archive is unpacked into the directory; without it a body
+/// of the type `application/x-tar` is refused, because one of the two is a mistake.
 #[utoipa::path(
     put, path = "/v1/sandboxes/{sandbox}/files/{*path}", operation_id = "write_file", tag = "files",
     params(FilePath, WriteQuery),
-    request_body(description = "The file's bytes, or the archive.",
+    request_body(description = "The file's bytes; `application/x-tar`, the archive, only with `format=tar`.",
         content((String = "application/octet-stream"), (String = "application/x-tar"))),
     responses(
         (status = 204, description = "Written."),
@@ -261,6 +274,7 @@ struct Unpacked {
         (status = 409, description = "`wrong_state`, `wrong_file_kind`"),
         (status = 410, description = "`sandbox_gone`"),
         (status = 413, description = "`too_large`"),
+        (status = 415, description = "`unsupported_media`"),
         (status = 507, description = "`disk_full`"),
     )
 )]
@@ -268,6 +282,7 @@ async fn write(
     State(engine): State<Engine>,
     Path(path): Path<FilePath>,
     Query(query): Query<WriteQuery>,
+    headers: HeaderMap,
     body: Body,
 ) -> Result<Response> {
     let at = path.absolute();
@@ -278,6 +293,13 @@ async fn write(
         }
         let entries = upload::feed(body, |bytes| engine.unpack(&path.sandbox, &at, bytes)).await?;
         return Ok(axum::Json(Unpacked { entries }).into_response());
+    }
+    if is_tar(&headers) {
+        return Err(Refused(Problem::new(
+            Code::UnsupportedMedia,
+            "The body is declared as a tar archive, but the request is to write a file.",
+            "Add `?format=tar` to unpack it; to keep it as a file, send `Content-Type: application/octet-stream`.",
+        )));
     }
     upload::feed(body, |bytes| engine.write_file(&path.sandbox, &at, mode, bytes)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())

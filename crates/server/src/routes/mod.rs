@@ -24,7 +24,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::{IntoParams, openapi::OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::{App, access, headers, observe, problem};
+use crate::{App, access, headers, observe, problem, query};
 
 fn open() -> OpenApiRouter<App> {
     OpenApiRouter::default().merge(health::routes()).merge(sign_in::routes()).merge(docs::routes())
@@ -58,7 +58,12 @@ pub(crate) fn router(app: &App) -> Router {
     let (guarded, _) = guarded().split_for_parts();
     let (admin, _) = admin().split_for_parts();
     let guarded = guarded
-        .merge(admin.route_layer(middleware::from_fn(access::admin_only)))
+        .route_layer(middleware::from_fn(query::refuse_unknown))
+        .merge(
+            admin
+                .route_layer(middleware::from_fn(query::refuse_unknown))
+                .route_layer(middleware::from_fn(access::admin_only)),
+        )
         .fallback(problem::unknown_route)
         .method_not_allowed_fallback(problem::method_not_allowed)
         .layer(middleware::from_fn_with_state(app.clone(), access::authenticate));

@@ -43,8 +43,9 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     responses(
         (status = 201, description = "Started.", body = Process, headers(("Location" = String, description = "Its path."))),
         (status = 400, description = "`bad_json`, `bad_command`, `bad_env`, `bad_path`, `bad_duration`"),
-        (status = 404, description = "`unknown_sandbox`"),
-        (status = 409, description = "`wrong_state`"),
+        (status = 403, description = "`file_forbidden`: the `cwd`"),
+        (status = 404, description = "`unknown_sandbox`; `unknown_file`: the `cwd`"),
+        (status = 409, description = "`wrong_state`; `wrong_file_kind`: the `cwd`"),
         (status = 410, description = "`sandbox_gone`"),
         (status = 422, description = "`command_not_found`, `command_not_executable`"),
         (status = 502, description = "`guest_unreachable`"),
@@ -121,6 +122,7 @@ struct InputTaken {
         (status = 200, description = "Taken.", body = InputTaken),
         (status = 404, description = "`unknown_sandbox`, `unknown_process`"),
         (status = 409, description = "`process_over`, `no_stdin`, `wrong_state`"),
+        (status = 410, description = "`sandbox_gone`"),
         (status = 416, description = "`offset_beyond`"),
     )
 )]
@@ -174,6 +176,7 @@ async fn refused(problem: Problem, rest: &mut axum::body::BodyDataStream) -> Pro
         (status = 400, description = "`bad_json`, `bad_request`"),
         (status = 404, description = "`unknown_sandbox`, `unknown_process`"),
         (status = 409, description = "`process_over`, `wrong_state`"),
+        (status = 410, description = "`sandbox_gone`"),
     )
 )]
 async fn signal(
@@ -194,6 +197,7 @@ async fn signal(
         (status = 400, description = "`bad_json`, `bad_request`"),
         (status = 404, description = "`unknown_sandbox`, `unknown_process`"),
         (status = 409, description = "`process_over`, `no_terminal`, `wrong_state`"),
+        (status = 410, description = "`sandbox_gone`"),
     )
 )]
 async fn resize(

@@ -40,7 +40,10 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     responses(
         (status = 201, description = "Created.", body = Sandbox, headers(("Location" = String, description = "Its path."))),
         (status = 200, description = "Created by an earlier request with this key; as it is now.", body = Sandbox,
-            headers(("Idempotency-Replayed" = String, description = "`true`"))),
+            headers(
+                ("Idempotency-Replayed" = String, description = "`true`"),
+                ("Location" = String, description = "Its path."),
+            )),
         (status = 400, description = "`bad_json`, `bad_name`, `bad_label`, `bad_env`, `bad_duration`, `bad_path`, `bad_template`"),
         (status = 404, description = "`unknown_template`, `unknown_provider`"),
         (status = 409, description = "`name_taken`"),
@@ -147,6 +150,7 @@ async fn list(State(engine): State<Engine>, pairs: Query<Vec<(String, String)>>)
     responses(
         (status = 200, description = "The sandbox.", body = Sandbox),
         (status = 404, description = "`unknown_sandbox`"),
+        (status = 410, description = "`sandbox_gone`: nobody has this name any more. By id a deleted one is still found."),
     )
 )]
 async fn get(State(engine): State<Engine>, Path(path): Path<SandboxPath>) -> Result<axum::Json<Sandbox>> {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{App, access, extract::Json, headers::PAGE_POLICY, problem::Result};
+use crate::{App, access, extract::BriefJson, headers::PAGE_POLICY, problem::Result};
 
 /// How long a browser stays signed in.
 const SIGNED_IN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -49,12 +49,13 @@ struct Login {
         (status = 204, description = "Signed in.", headers(("Set-Cookie" = String, description = "The cookie."))),
         (status = 400, description = "`bad_json`"),
         (status = 401, description = "`unauthenticated`: the code is wrong, used or expired."),
-        (status = 429, description = "`too_many` wrong codes."),
+        (status = 413, description = "`too_large`"),
+        (status = 429, description = "`too_many` wrong codes in the last minute."),
     )
 )]
 async fn login(
     State(app): State<App>,
-    Json(login): Json<Login>,
+    BriefJson(login): BriefJson<Login>,
 ) -> Result<(StatusCode, AppendHeaders<[(HeaderName, String); 1]>)> {
     let redeemed = app.sign_in.redeem(&login.code)?;
     let request =

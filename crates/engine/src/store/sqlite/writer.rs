@@ -3,13 +3,16 @@
 //! Because the task and not the caller drives a transaction, a caller that goes away cannot separate the commit from its
 //! announcement; and because announcing happens before the next transaction begins, the order is the log's.
 
-use chrono::{DateTime, SubsecRound as _, Utc};
+use chrono::{DateTime, Utc};
 use futures_util::future::BoxFuture;
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::fault;
-use crate::store::{Error, Result};
+use crate::{
+    clock,
+    store::{Error, Result},
+};
 
 /// Callers beyond this wait to hand over their work.
 const QUEUE: usize = 64;
@@ -162,7 +165,7 @@ impl Task {
             Some(connection) => connection,
             None => self.options.connect().await?,
         };
-        let now = Utc::now().trunc_subsecs(6);
+        let now = clock::now();
         let mut transaction = Transaction { connection, now, seq: None };
         let end = transaction.perform(job).await;
         if end.is_ok() {

@@ -145,6 +145,22 @@ fn devices_pipes_and_hard_links_are_not_made() -> Outcome {
 }
 
 #[test]
+fn what_the_sandbox_left_out_is_told() -> Outcome {
+    let scene = Scene::new()?;
+    let mut builder = Builder::new(Vec::new());
+    let note = b"28 SANDBAR.skipped=../a\nb=c\n34 SANDBAR.skipped.why=Forbidden.\n";
+    for note in [&note[..], b"22 comment=not of ours\n", b"99 x", b"0 ", b"", b"3 \n"] {
+        entry(&mut builder, EntryType::XGlobalHeader, "pax_global_header", "", note)?;
+    }
+    entry(&mut builder, FILE, "file", "", b"content")?;
+    let extracted = extract(&builder.into_inner()?[..], &scene.root)?;
+    let refusal = Refusal { name: "../a\nb=c".into(), why: "Forbidden.".into() };
+    assert_eq!(extracted, Extracted { entries: 1, refused: vec![refusal] });
+    scene.assert_untouched()?;
+    Ok(())
+}
+
+#[test]
 fn what_is_there_is_replaced_but_no_directory() -> Outcome {
     let scene = Scene::new()?;
     fs::create_dir_all(scene.root.join("directory/kept"))?;

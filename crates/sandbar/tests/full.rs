@@ -1,0 +1,99 @@
+//! A full disk: what writes fails and says so, what was there stays, and with room everything goes on.
+
+mod support;
+
+use std::process::Command;
+
+use sandbar_api::{Code, CreateSandbox, ExecRequest};
+use sandbar_client::Client;
+use support::{Outcome, Server, expect_clean};
+
+/// A home on a small filesystem of its own.
+struct Small {
+    place: tempfile::TempDir,
+}
+
+impl Small {
+    fn mount() -> Outcome<Option<Self>> {
+        let place = tempfile::tempdir()?;
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=24m,mode=700", "none"])
+            .arg(place.path())
+            .output()?;
+        if !mount.status.success() {
+            println!("not run: a_full_disk_is_said_and_survived: mounting a tmpfs needs root here");
+            return Ok(None);
+        }
+        Ok(Some(Self { place }))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _unmounted = Command::new("umount").arg("-l").arg(self.place.path()).status();
+    }
+}
+
+fn exec(script: &str) -> Outcome<ExecRequest> {
+    Ok(serde_json::from_value(serde_json::json!({"argv": ["sh", "-c", script]}))?)
+}
+
+async fn refused<T: std::fmt::Debug>(what: &str, result: sandbar_client::Result<T>) -> Outcome {
+    match result {
+        Err(error) if error.code() == Some(Code::DiskFull) => Ok(()),
+        other => Err(format!("{what} on a full disk: {other:?}").into()),
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_said_and_survived() -> Outcome {
+    let Some(small) = Small::mount()? else { return Ok(()) };
+    let mut server = Server::start_in(small.place.path().join("home"))?;
+    let client: Client = server.client()?;
+    let named = |name: &str| CreateSandbox { name: Some(name.into()), ..Default::default() };
+    client.create(&named("first"), None).await?;
+    assert_eq!(client.exec("first", &exec("echo kept > kept; cat kept")?).await?.stdout, "kept\n");
+
+    let zeros = tokio::io::AsyncReadExt::take(tokio::io::repeat(0), 64 << 20);
+    refused("an upload", client.upload("first", "/workspace/big", None, zeros).await).await?;
+    let listed = client.list_directory("first", "/workspace").await?;
+    assert_eq!(
+        listed.entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>(),
+        ["kept"],
+        "half a file stayed"
+    );
+
+    // The workload fills what is left; the server cannot write either, and says so.
+    let filled = client.exec("first", &exec("cat /dev/zero > filler; echo filled")?).await;
+    if let Ok(filled) = &filled {
+        assert!(filled.stdout.contains("filled"), "{filled:?}");
+    }
+    let mut refusals = 0;
+    for number in 0..50 {
+        match client.create(&named(&format!("more-{number}")), None).await {
+            Err(error) => {
+                assert_eq!(error.code(), Some(Code::DiskFull), "{error}");
+                refusals += 1;
+            }
+            Ok(_) => client.delete(&format!("more-{number}")).await?,
+        }
+    }
+    assert!(refusals > 0, "the disk was never full");
+
+    client.remove("first", "/workspace/filler", false).await?;
+    client.create(&named("second"), None).await?;
+    assert_eq!(client.exec("first", &exec("cat kept")?).await?.stdout, "kept\n");
+    // The log has no gap, and a restarted server agrees.
+    server.kill()?;
+    server.restart()?;
+    let events = client.event_page(1, Some(1000), None).await?;
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event.seq, number as u64 + 1, "a gap in the event log");
+    }
+    for name in ["first", "second"] {
+        assert_eq!(client.exec(name, &exec("echo alive")?).await?.stdout, "alive\n");
+        client.delete(name).await?;
+    }
+    server.kill()?;
+    expect_clean(small.place.path())
+}
