@@ -69,8 +69,12 @@ impl Engine {
             std::future::pending::<Result<(), Problem>>().await
         };
         let outcome = tokio::select! {
-            ended = progress.wait_for(|progress| progress.outcome.is_some()) => {
-                ended.map_err(|_| problem::shutting_down())?.outcome.clone()
+            ended = progress.wait_for(|progress| progress.outcome.is_some() || progress.disk_full) => {
+                let progress = ended.map_err(|_| problem::shutting_down())?;
+                if progress.outcome.is_none() {
+                    return Err(problem::no_room_for(&started.id));
+                }
+                progress.outcome.clone()
             }
             Err(problem) = feed => return Err(problem),
             () = self.inner.closing.cancelled() => None,

@@ -36,9 +36,16 @@ pub(crate) fn prepare(home: &Path) -> Result<File, OpenError> {
         }
         Err(TryLockError::Error(source)) => return Err(OpenError::HomeNotWritable { path, source }),
     }
-    let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    written.map_err(not_writable(&path))?;
+    match file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())) {
+        // It only helps to find us, and it is by starting that a full disk can be freed.
+        Err(error) if is_full(&error) => tracing::warn!("the disk is full: {} names nobody", path.display()),
+        written => written.map_err(not_writable(&path))?,
+    }
     Ok(file)
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 fn not_writable(path: &Path) -> impl FnOnce(std::io::Error) -> OpenError + use<> {
@@ -46,20 +53,31 @@ fn not_writable(path: &Path) -> impl FnOnce(std::io::Error) -> OpenError + use<>
     move |source| OpenError::HomeNotWritable { path, source }
 }
 
-/// Whether the host has been up since the last time that [`record_boot`] was called. True on the first start.
+/// Whether the host is known to have been up since the last time that [`record_boot`] was called.
 pub(crate) fn same_boot(home: &Path) -> Result<bool, OpenError> {
     match fs::read_to_string(home.join(BOOT)) {
         Ok(last) => Ok(last == current_boot()?),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(not_writable(&home.join(BOOT))(error)),
     }
 }
 
 pub(crate) fn record_boot(home: &Path) -> Result<(), OpenError> {
+    if same_boot(home)? {
+        return Ok(());
+    }
     let current = current_boot()?;
     // Renamed into place: a torn file would look like another boot.
     let (path, new) = (home.join(BOOT), home.join("boot_id.new"));
-    fs::write(&new, current).and_then(|()| fs::rename(&new, &path)).map_err(not_writable(&path))
+    match fs::write(&new, current).and_then(|()| fs::rename(&new, &path)) {
+        Err(error) if is_full(&error) => {
+            tracing::warn!("the disk is full: the next start will take this boot of the host for another");
+            // The room that half a file takes is better used for anything else; if it stays, the next try replaces it.
+            drop(fs::remove_file(&new));
+            Ok(())
+        }
+        written => written.map_err(not_writable(&path)),
+    }
 }
 
 fn current_boot() -> Result<String, OpenError> {
@@ -99,6 +117,8 @@ mod tests {
     fn another_boot_is_noticed_once() {
         let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
         let home = directory.path();
+        assert!(same_boot(home).is_ok_and(|same| !same), "nothing is known yet");
+        record_boot(home).unwrap_or_else(|error| panic!("{error}"));
         assert!(same_boot(home).is_ok_and(|same| same));
         fs::write(home.join(BOOT), "another").unwrap_or_else(|error| panic!("{error}"));
         assert!(same_boot(home).is_ok_and(|same| !same));

@@ -125,6 +125,9 @@ impl OutputReader {
 
     async fn wait(&mut self) -> Result<(), Problem> {
         let Source::Live(progress) = &mut self.source else { return Ok(()) };
+        if progress.borrow().disk_full {
+            return Err(problem::no_room_for(&self.process));
+        }
         let closing = self.inner.closing.clone();
         tokio::select! {
             changed = progress.changed() => if changed.is_ok() { return Ok(()) },

@@ -71,14 +71,24 @@ impl Owner {
 
     pub(crate) async fn run(mut self) {
         let closing = self.inner.closing.clone();
+        // It died, and that could not be recorded yet.
+        let mut unrecorded = false;
         while self.handle.state() != SandboxState::Deleted {
             let ready = self.handle.state() == SandboxState::Ready;
+            let handle = self.handle.clone();
+            let end = async {
+                match unrecorded {
+                    true => time::sleep(RETRY).await,
+                    false => gone(&handle).await,
+                }
+            };
             tokio::select! {
                 biased;
                 () = closing.cancelled() => return,
                 Some(verb) = self.verbs.recv() => self.take(verb).await,
-                () = gone(&self.handle), if ready => self.died().await,
+                () = end, if ready => unrecorded = !self.died().await,
             }
+            unrecorded &= self.handle.state() == SandboxState::Ready;
         }
         self.verbs.close();
         while let Some(verb) = self.verbs.recv().await {
@@ -204,7 +214,14 @@ impl Owner {
             SandboxState::Deleted => return Ok(()),
             SandboxState::Ready | SandboxState::Paused => {
                 let code = if why.code == EXPIRED { EXPIRED } else { DELETING };
-                self.transition(SandboxState::Stopping, Some(reason(code, why.detail.clone()))).await?;
+                match self.transition(SandboxState::Stopping, Some(reason(code, why.detail.clone()))).await {
+                    // Its files go first then, which makes room to record that they went. A server that ends in between
+                    // leaves a sandbox that is found lost, and can be deleted again.
+                    Err(problem) if problem.code == Code::DiskFull => {
+                        tracing::warn!(sandbox = %self.handle.id, "the disk is full: it is deleted before that is recorded");
+                    }
+                    recorded => drop(recorded?),
+                }
             }
             _ => {}
         }
@@ -226,21 +243,19 @@ impl Owner {
         }
     }
 
-    /// The guest ended by itself.
-    async fn died(&self) {
+    /// The guest ended by itself. Whether that is recorded; if not it is to be called again.
+    async fn died(&self) -> bool {
         self.handle.close();
         if let Err(problem) = self.bury(Fate::Gone).await {
             tracing::error!(sandbox = %self.handle.id, %problem, "processes of a sandbox that died are not recorded yet");
         }
         self.clean_up().await;
         let why = reason("guest_died", "Its first process ended unexpectedly.");
-        while let Err(problem) = self.transition(SandboxState::Failed, Some(why.clone())).await {
+        let recorded = self.transition(SandboxState::Failed, Some(why)).await;
+        if let Err(problem) = &recorded {
             tracing::error!(sandbox = %self.handle.id, %problem, "a sandbox died and that is not recorded yet");
-            tokio::select! {
-                () = self.inner.closing.cancelled() => return,
-                () = time::sleep(RETRY) => {}
-            }
         }
+        recorded.is_ok()
     }
 
     /// Waits until the ends of all processes are written down.

@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use sandbar_api::{Code, Problem, Sandbox, SandboxState};
+use sandbar_api::{Code, Problem, ProcessId, Sandbox, SandboxState};
 use sandbar_guest::protocol::CODE_KEY;
 use tonic::Status;
 
@@ -121,6 +121,7 @@ fn fix(code: Code) -> &'static str {
         Code::DiskFull => "Delete files in the sandbox, or free space on the host.",
         Code::TooLarge => "Send less.",
         Code::TooMany => "Wait until some have ended, then try again.",
+        Code::GuestUnreachable => "Try again; if it stays so, stop and start the sandbox.",
         _ => SEE_LOG,
     }
 }
@@ -151,6 +152,12 @@ pub(crate) fn unknown_process(sandbox: &str, text: &str) -> Problem {
 
 pub(crate) fn process_over(text: &str) -> Problem {
     Problem::new(Code::ProcessOver, format!("The process `{text}` has ended."), "Start a new process.")
+}
+
+/// Its output and its end wait for room, and whoever waits for them has waited long enough.
+pub(crate) fn no_room_for(process: &ProcessId) -> Problem {
+    let detail = format!("The disk is full; what the process `{process}` wrote, or how it ended, is not recorded yet.");
+    Problem::new(Code::DiskFull, detail, FREE_SPACE)
 }
 
 pub(crate) fn shutting_down() -> Problem {

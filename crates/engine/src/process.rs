@@ -27,6 +27,8 @@ const WORKSPACE: &str = "/workspace";
 pub(crate) struct Progress {
     pub(crate) end: u64,
     pub(crate) outcome: Option<Outcome>,
+    /// What comes next has waited for room on the disk for so long that nobody else should wait.
+    pub(crate) disk_full: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +48,7 @@ pub(crate) struct Live {
 impl Live {
     pub(crate) fn new(end: u64, outcome: Option<Outcome>, collector: Option<Collector>) -> Arc<Self> {
         Arc::new(Self {
-            progress: watch::Sender::new(Progress { end, outcome }),
+            progress: watch::Sender::new(Progress { end, outcome, disk_full: false }),
             kill: CancellationToken::new(),
             collector: collector.map(Mutex::new),
         })
@@ -90,7 +92,10 @@ impl Engine {
 
     pub async fn signal(&self, sandbox: &str, process: &str, signal: &str) -> Result<(), Problem> {
         let signal = signals::number(signal)?;
-        let (mut guest, id) = self.live_process(sandbox, process).await?;
+        let (mut guest, id) = match signal {
+            signals::KILL => self.killable_process(sandbox, process).await?,
+            _ => self.live_process(sandbox, process).await?,
+        };
         let request = SignalRequest { process_id: id.to_string(), signal };
         guest.signal(request).await.map_err(|status| of_live(&status, &id))?;
         Ok(())
@@ -109,6 +114,20 @@ impl Engine {
         match process.parse().ok().filter(|id| handle.live(id).is_some()) {
             Some(id) => Ok((handle.guest()?, id)),
             None => Err(problem::process_over(stored(&self.inner, &handle, process).await?.id.as_str())),
+        }
+    }
+
+    /// Also one that has ended: what it started may live on, and only its guest knows.
+    async fn killable_process(&self, sandbox: &str, process: &str) -> Result<(Guest, ProcessId), Problem> {
+        let handle = self.inner.handle(sandbox).await?;
+        let id = match process.parse().ok().filter(|id| handle.live(id).is_some()) {
+            Some(id) => id,
+            None => stored(&self.inner, &handle, process).await?.id,
+        };
+        match handle.guest() {
+            Ok(guest) => Ok((guest, id)),
+            Err(_) if handle.live(&id).is_none() => Err(problem::process_over(id.as_str())),
+            Err(problem) => Err(problem),
         }
     }
 }

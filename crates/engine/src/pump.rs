@@ -26,6 +26,8 @@ use crate::{
 
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
+/// How long whoever waits for a process waits for room on a full disk; the pump itself goes on trying.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long output of a dead guest may linger in the connection.
 const DRAIN: Duration = Duration::from_millis(500);
 
@@ -45,6 +47,14 @@ enum Over {
     Broken(Status),
     /// The engine is shutting down; the next one goes on.
     Halted,
+}
+
+/// What ends the repetition of a write, besides the end of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heed {
+    /// Output of a sandbox that is over, and for which there is no room, goes with it.
+    Fate,
+    Nothing,
 }
 
 impl Pump {
@@ -128,11 +138,10 @@ impl Pump {
                 biased;
                 () = halt.cancelled() => return Over::Halted,
                 () = self.live.kill.cancelled(), if !self.killed => {
-                    match kill(&mut self.guest, &self.process).await {
-                        Ok(()) => self.killed = true,
+                    match self.kill().await {
+                        Ok(()) => continue,
                         Err(status) => return Over::Broken(status),
                     }
-                    continue;
                 }
                 event = events.message() => event,
                 () = drained(fate) => return Over::Broken(Status::unavailable("the sandbox ended")),
@@ -156,7 +165,7 @@ impl Pump {
         }
     }
 
-    async fn take(&self, output: protocol::Output) -> Result<u64, Over> {
+    async fn take(&mut self, output: protocol::Output) -> Result<u64, Over> {
         let before = self.end();
         if output.offset > before {
             return Err(Over::Broken(Status::internal("the guest left out some output")));
@@ -167,8 +176,8 @@ impl Pump {
         };
         let chunk = Chunk { offset: output.offset, stream, at: time_of(output.at_ms), data: output.data };
         let keep = self.handle.template.output_retention;
-        let store = &self.inner.store;
-        let range = self.until_written(|| store.append_output(&self.process, &chunk, keep)).await?;
+        let (inner, process) = (self.inner.clone(), self.process.clone());
+        let range = self.until_written(Heed::Fate, || inner.store.append_output(&process, &chunk, keep)).await?;
         let new = range.end.saturating_sub(before);
         self.inner.metrics.output_bytes.inc_by(new);
         if let Some(collector) = &self.live.collector {
@@ -180,7 +189,7 @@ impl Pump {
         Ok(range.end)
     }
 
-    async fn exited(&self, exit: &protocol::Exit) -> Result<(), Over> {
+    async fn exited(&mut self, exit: &protocol::Exit) -> Result<(), Over> {
         if self.has_ended() {
             return Ok(());
         }
@@ -196,7 +205,7 @@ impl Pump {
     }
 
     /// Writes down the end of a process that died with its sandbox.
-    async fn conclude(&self, fate: Fate) {
+    async fn conclude(&mut self, fate: Fate) {
         if self.has_ended() {
             return;
         }
@@ -212,27 +221,31 @@ impl Pump {
         }
     }
 
-    async fn end_as(&self, outcome: Outcome, at: DateTime<Utc>) -> Result<(), Over> {
+    async fn end_as(&mut self, outcome: Outcome, at: DateTime<Utc>) -> Result<(), Over> {
         let (state, exit) = match &outcome {
             Outcome::Exited(exit) => (ProcessState::Exited, Some(exit.clone())),
             Outcome::Lost => (ProcessState::Lost, None),
         };
-        let store = &self.inner.store;
-        self.until_written(|| store.end_process(&self.process, state, exit.clone(), at)).await?;
+        let (inner, process) = (self.inner.clone(), self.process.clone());
+        self.until_written(Heed::Nothing, || inner.store.end_process(&process, state, exit.clone(), at)).await?;
         self.live.progress.send_modify(|progress| progress.outcome = Some(outcome));
         Ok(())
     }
 
     /// Repeats a write until the store takes it. Meanwhile nothing is acknowledged, so the guest pauses the writer.
-    async fn until_written<T, F>(&self, mut write: impl FnMut() -> F) -> Result<T, Over>
+    async fn until_written<T, F>(&mut self, heed: Heed, mut write: impl FnMut() -> F) -> Result<T, Over>
     where
         F: Future<Output = store::Result<T>>,
     {
+        let mut fate = self.handle.fate.subscribe();
         let mut retry = FIRST_RETRY;
-        let mut told = false;
+        let mut first_failure = None;
         loop {
-            match write().await {
-                Ok(written) => return Ok(written),
+            let full = match write().await {
+                Ok(written) => {
+                    self.tell_full(false);
+                    return Ok(written);
+                }
                 // The same again would be refused again: the guest's and the store's view differ, so compare anew.
                 Err(
                     error @ (store::Error::Beyond { .. } | store::Error::Missing(_) | store::Error::Illegal { .. }),
@@ -241,18 +254,46 @@ impl Pump {
                 }
                 Err(error) => {
                     self.inner.metrics.writes_retried.inc();
-                    if !told {
+                    if first_failure.is_none() {
                         let error = &error as &dyn std::error::Error;
                         tracing::error!(process = %self.process, error, "output waits: the store does not take it");
-                        told = true;
                     }
+                    matches!(error, store::Error::DiskFull)
+                }
+            };
+            let since = *first_failure.get_or_insert_with(time::Instant::now);
+            self.tell_full(full && since.elapsed() >= PATIENCE);
+            let again = time::Instant::now() + retry;
+            retry = (retry * 2).min(LONGEST_RETRY);
+            let mut asked = self.killed;
+            loop {
+                tokio::select! {
+                    () = self.inner.halt.cancelled() => return Err(Over::Halted),
+                    () = self.live.kill.cancelled(), if !asked => {
+                        asked = true;
+                        if let Err(status) = self.kill().await {
+                            // The next round asks again, unless all of the sandbox is dead by then.
+                            tracing::debug!(process = %self.process, message = status.message(), "it is not killed yet");
+                        }
+                    }
+                    () = drained(&mut fate), if heed == Heed::Fate => {
+                        return Err(Over::Broken(Status::unavailable("the sandbox ended")));
+                    }
+                    () = time::sleep_until(again) => break,
                 }
             }
-            tokio::select! {
-                () = self.inner.halt.cancelled() => return Err(Over::Halted),
-                () = time::sleep(retry) => retry = (retry * 2).min(LONGEST_RETRY),
-            }
         }
+    }
+
+    fn tell_full(&self, full: bool) {
+        self.live.progress.send_if_modified(|progress| std::mem::replace(&mut progress.disk_full, full) != full);
+    }
+
+    /// Whoever waited for the process gave up.
+    async fn kill(&mut self) -> Result<(), Status> {
+        kill(&mut self.guest, &self.process).await?;
+        self.killed = true;
+        Ok(())
     }
 }
 

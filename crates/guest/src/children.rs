@@ -38,10 +38,10 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Resolves once the child was reaped.
-    pub(crate) async fn ended(&mut self) {
-        // An error means that it was told before, or that the parent task is gone and with it the guest.
-        let _ = (&mut self.ended).await;
+    /// Resolves once the child was reaped. To be asked once: `None` means that it was told before, or that the parent
+    /// task is gone and with it the guest.
+    pub(crate) async fn ended(&mut self) -> Option<WaitStatus> {
+        (&mut self.ended).await.ok()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -72,6 +72,8 @@ const WAITING_REQUESTS: usize = 16;
 const SWEEP_PAUSE: Duration = Duration::from_millis(5);
 /// After the last child ended; what moved its data has been dropped by then.
 const TRIM_PAUSE: Duration = Duration::from_secs(1);
+/// How long a file worker is woken whenever the workload stops it.
+const STOPPED_LONGEST: Duration = Duration::from_secs(10);
 /// A scan can miss a process that was forked while it ran.
 const EMPTY_SCANS: u32 = 2;
 
@@ -89,6 +91,8 @@ pub(crate) struct Parent {
 
 struct Known {
     minder: bool,
+    /// When the workload first stopped it.
+    stopped: Option<Instant>,
     ended: oneshot::Sender<WaitStatus>,
 }
 
@@ -149,7 +153,7 @@ impl Parent {
             }
             sys::Forked::Parent(pid) => {
                 let (ended, receiver) = oneshot::channel();
-                self.children.insert(pid.as_raw_pid(), Known { minder, ended });
+                self.children.insert(pid.as_raw_pid(), Known { minder, stopped: None, ended });
                 let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
                     // Not reaped yet, so the pid still means this child.
                     let _ = rustix::process::kill_process(pid, Signal::KILL);
@@ -161,13 +165,25 @@ impl Parent {
 
     fn reap(&mut self) -> io::Result<()> {
         loop {
-            match rustix::process::wait(WaitOptions::NOHANG) {
+            match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) if status.stopped() => self.wake(pid),
                 Ok(Some((pid, status))) => self.bury(pid, status),
                 Ok(None) | Err(Errno::CHILD) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// A workload of our own user can stop our children, and whoever waits for their work would wait for ever.
+    fn wake(&mut self, pid: Pid) {
+        let Some(known) = self.children.get_mut(&pid.as_raw_pid()) else { return };
+        let since = *known.stopped.get_or_insert_with(Instant::now);
+        // One that is stopped again and again gets nowhere; its caller is told. A minder's work is never given up.
+        let hopeless = !known.minder && since.elapsed() > STOPPED_LONGEST;
+        let signal = if hopeless { Signal::KILL } else { Signal::CONT };
+        // Not reaped yet, so the pid still means this child.
+        let _ = rustix::process::kill_process(pid, signal);
     }
 
     fn bury(&mut self, pid: Pid, status: WaitStatus) {

@@ -40,6 +40,7 @@ codes! {
     CommandNotExecutable "command_not_executable" PermissionDenied
     TooMany "too_many" ResourceExhausted
     DiskFull "disk_full" ResourceExhausted
+    GuestUnreachable "guest_unreachable" Unavailable
     Internal "internal" Internal
 }
 

@@ -156,7 +156,7 @@ impl Process {
     }
 
     pub(crate) async fn order(&self, order: Order) -> Result<(), Fault> {
-        if self.state().exit.is_some() {
+        if self.state().exit.is_some() && !matches!(order, Order::Kill) {
             return Err(self.over());
         }
         ask(&self.orders, order).await.unwrap_or_else(|| Err(self.over()))
@@ -175,6 +175,11 @@ impl Process {
 
     pub(crate) fn over(&self) -> Fault {
         Fault::new(Code::ProcessOver, format!("Process {} has ended.", self.id))
+    }
+
+    /// Whether something of it may still live.
+    pub(crate) fn is_supervised(&self) -> bool {
+        !self.orders.is_closed()
     }
 
     /// Drops what is kept of an exited process.

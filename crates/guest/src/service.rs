@@ -63,10 +63,9 @@ impl Guest for Service {
 
     async fn signal(&self, request: Request<wire::SignalRequest>) -> Answer<wire::SignalReply> {
         let wire::SignalRequest { process_id, signal } = request.into_inner();
-        let process = self.table.get(&process_id)?;
-        let order = match signal {
-            libc::SIGKILL => process::Order::Kill,
-            1..=sys::LAST_SIGNAL => process::Order::Signal(signal),
+        let (process, order) = match signal {
+            libc::SIGKILL => (self.table.killable(&process_id)?, process::Order::Kill),
+            1..=sys::LAST_SIGNAL => (self.table.get(&process_id)?, process::Order::Signal(signal)),
             _ => return Err(Fault::new(Code::BadRequest, format!("There is no signal {signal}.")).into()),
         };
         process.order(order).await?;

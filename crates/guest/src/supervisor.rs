@@ -44,6 +44,7 @@ pub(crate) struct Supervisor {
     program: String,
     cwd: String,
     started: bool,
+    /// Of everything the process started, also when its leader has exited long before.
     deadline: Option<Instant>,
     kill_by: Option<Instant>,
     /// The leader has exited and its last words are being collected.
@@ -216,11 +217,11 @@ impl Supervisor {
         if !self.leader_alive() {
             return;
         }
-        self.deadline = None;
-        self.kill_by = None;
         let signal = status.signal().unwrap_or(0);
         let code = status.code().unwrap_or(128 + signal);
-        let reason = self.process.state().reason.into();
+        // A leader that was quicker than its killer ended by itself.
+        let killed = signal == libc::SIGKILL;
+        let reason = if killed { self.process.state().reason } else { ExitReason::ByItself }.into();
         self.leaving = Some(Exit { code, signal, reason, at_ms: now_ms() });
         for outlet in &mut self.outlets {
             outlet.hung_up = false;
@@ -246,7 +247,9 @@ impl Supervisor {
     }
 
     fn obey(&mut self, order: &Order) -> Result<(), Fault> {
-        if !self.leader_alive() {
+        // What the leader left behind can still be killed, but is no group that signals could reach.
+        let over = if matches!(order, Order::Kill) { self.link.is_none() } else { !self.leader_alive() };
+        if over {
             return Err(self.process.over());
         }
         match order {

@@ -15,6 +15,7 @@ use crate::{
 };
 
 pub(crate) struct Table {
+    /// Those that were forgotten stay as long as something they started lives, so that it can be killed.
     processes: Mutex<BTreeMap<String, Arc<Process>>>,
     forker: Forker,
     user: User,
@@ -55,28 +56,41 @@ impl Table {
             };
             if let Err(fault) = outcome {
                 // It leaves no record, and its input and followers end.
-                table.processes().remove(&own.id);
                 own.change(|state| state.forgotten = true);
                 own.settle_start(Err(fault));
+            }
+            if own.state().forgotten {
+                table.processes().remove(&own.id);
             }
         });
         process
     }
 
     pub(crate) fn get(&self, id: &str) -> Result<Arc<Process>, Fault> {
-        let unknown = || Fault::new(Code::UnknownProcess, format!("There is no process {id} in the sandbox."));
-        self.processes().get(id).cloned().ok_or_else(unknown)
+        self.killable(id).and_then(|process| if process.state().forgotten { Err(unknown(id)) } else { Ok(process) })
+    }
+
+    /// Also one that was forgotten while what it started lives on.
+    pub(crate) fn killable(&self, id: &str) -> Result<Arc<Process>, Fault> {
+        self.processes().get(id).cloned().ok_or_else(|| unknown(id))
     }
 
     pub(crate) fn list(&self) -> Vec<ProcessStatus> {
-        self.processes().values().map(|process| process.status()).collect()
+        let processes = self.processes();
+        processes.values().filter(|process| !process.state().forgotten).map(|process| process.status()).collect()
     }
 
     /// Unknown ids are fine: the call may be a repeat.
     pub(crate) fn forget(&self, id: &str) -> Result<(), Fault> {
         let Some(process) = self.processes().get(id).cloned() else { return Ok(()) };
         process.forget()?;
-        self.processes().remove(id);
+        if !process.is_supervised() {
+            self.processes().remove(id);
+        }
         Ok(())
     }
+}
+
+fn unknown(id: &str) -> Fault {
+    Fault::new(Code::UnknownProcess, format!("There is no process {id} in the sandbox."))
 }

@@ -61,7 +61,7 @@ impl Worker {
         let guard = Guard { child: Some(child), cleans_up };
         let to_worker = pipe::Sender::from_owned_fd(to_worker).map_err(Fault::internal("watch a pipe"))?;
         let from_worker = pipe::Receiver::from_owned_fd(from_worker).map_err(Fault::internal("watch a pipe"))?;
-        let receiver = Receiver { pipe: BufReader::with_capacity(FRAME_BUFFER, from_worker), _guard: guard };
+        let receiver = Receiver { pipe: BufReader::with_capacity(FRAME_BUFFER, from_worker), guard };
         Ok(Self { sender: Sender { pipe: to_worker }, receiver })
     }
 }
@@ -97,18 +97,14 @@ impl Sender {
 
 pub(crate) struct Receiver {
     pipe: BufReader<pipe::Receiver>,
-    _guard: Guard,
+    guard: Guard,
 }
 
 impl Receiver {
     pub(crate) async fn next(&mut self) -> Result<Frame, Fault> {
-        let lost = |_| Fault::new(Code::Internal, "The file worker ended before its work was done.");
         let garbled = || Fault::new(Code::Internal, "The file worker's answer makes no sense.");
-        let mut bytes = [0; HEADER];
-        self.pipe.read_exact(&mut bytes).await.map_err(lost)?;
-        let (kind, length) = parse_header(bytes).filter(|(_, length)| *length <= MAX_FRAME).ok_or_else(garbled)?;
-        let mut payload = BytesMut::zeroed(length);
-        self.pipe.read_exact(&mut payload).await.map_err(lost)?;
+        let Ok((kind, payload)) = self.frame().await else { return Err(self.lost().await) };
+        let kind = kind.ok_or_else(garbled)?;
         match kind {
             Kind::Data => Ok(Frame::Data(payload.freeze())),
             Kind::Entry => Entry::decode(payload.freeze()).map(Frame::Entry).map_err(|_| garbled()),
@@ -118,6 +114,37 @@ impl Receiver {
             }
             Kind::Failed => Err(Fault::from_bytes(&payload).unwrap_or_else(garbled)),
             Kind::Commit => Err(garbled()),
+        }
+    }
+
+    /// No kind: a frame that no worker sends.
+    async fn frame(&mut self) -> io::Result<(Option<Kind>, BytesMut)> {
+        let mut bytes = [0; HEADER];
+        self.pipe.read_exact(&mut bytes).await?;
+        let Some((kind, length)) = parse_header(bytes).filter(|(_, length)| *length <= MAX_FRAME) else {
+            return Ok((None, BytesMut::new()));
+        };
+        let mut payload = BytesMut::zeroed(length);
+        self.pipe.read_exact(&mut payload).await?;
+        Ok((Some(kind), payload))
+    }
+
+    /// Why there is no more of its answer.
+    async fn lost(&mut self) -> Fault {
+        let status = match &mut self.guard.child {
+            // Its pipe has ended, so it is about to end as well; if not, how does not matter.
+            Some(child) => timeout(CLEANUP_TIME, child.ended()).await.ok().flatten(),
+            None => None,
+        };
+        if status.is_some() {
+            self.guard.child = None;
+        }
+        match status.and_then(|status| status.terminating_signal()) {
+            Some(libc::SIGKILL | libc::SIGTERM | libc::SIGINT | libc::SIGHUP) => Fault::new(
+                Code::GuestUnreachable,
+                "A process in the sandbox stopped or killed the worker that did this.",
+            ),
+            _ => Fault::new(Code::Internal, "The file worker ended before its work was done."),
         }
     }
 

@@ -17,6 +17,7 @@ use rustix::{
 use seccompiler::BpfProgram;
 
 use crate::{
+    filter::{self, BadFilter},
     step::{Failure, Step},
     uids::{Uids, WORKLOAD},
 };
@@ -32,10 +33,6 @@ const REQUIRED: ABI = ABI::V3;
 /// What is handled where the kernel knows it: ioctls on devices.
 const WANTED: ABI = ABI::V5;
 
-#[derive(Debug, thiserror::Error)]
-#[error("failed to compile the seccomp filter: {0}")]
-pub(crate) struct BadFilter(String);
-
 /// The compiled filters, shared by all sandboxes forked from here.
 pub(crate) struct Fence {
     workload: BpfProgram,
@@ -44,12 +41,7 @@ pub(crate) struct Fence {
 
 impl Fence {
     pub(crate) fn compile() -> Result<Self, BadFilter> {
-        let arch = std::env::consts::ARCH.try_into().map_err(|error| BadFilter(format!("{error}")))?;
-        let mut filters =
-            seccompiler::compile_from_json(FILTERS.as_bytes(), arch).map_err(|error| BadFilter(error.to_string()))?;
-        let mut take =
-            |name: &str| filters.remove(name).ok_or_else(|| BadFilter(format!("there is no filter `{name}`")));
-        Ok(Self { workload: take("workload")?, absent: take("absent")? })
+        Ok(Self { workload: filter::compile(FILTERS, "workload")?, absent: filter::compile(FILTERS, "absent")? })
     }
 
     /// Fences a guest whose view is finished; what is returned does the rest to the process that calls it.
@@ -123,16 +115,4 @@ fn ruleset() -> io::Result<RulesetCreated> {
         Ok(rules)
     };
     made().map_err(io::Error::other)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_filters_compile() -> Result<(), BadFilter> {
-        let fence = Fence::compile()?;
-        assert!(fence.workload.len() > fence.absent.len());
-        Ok(())
-    }
 }

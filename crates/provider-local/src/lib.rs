@@ -12,6 +12,7 @@ mod boot;
 mod bound;
 mod directory;
 mod fence;
+mod filter;
 mod forge;
 mod frame;
 mod guest_pid;
@@ -23,6 +24,7 @@ mod probe;
 mod remove;
 mod step;
 mod sys;
+mod syscalls;
 mod uids;
 mod view;
 

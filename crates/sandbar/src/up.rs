@@ -169,7 +169,11 @@ fn start_log(format: LogFormat) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&wanted).map_err(|error| {
         Failure::usage(format!("{LOG} is not a log filter: {error}")).hint("Use for example `debug`.")
     })?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        // Telling on standard error that it cannot be written to would panic, and a full disk must not end requests.
+        .log_internal_errors(false);
     let outcome = match format {
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init(),
         LogFormat::Json => log.json().try_init(),

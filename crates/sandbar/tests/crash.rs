@@ -46,7 +46,7 @@ impl Dice {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_when_the_server_is_killed() -> Outcome {
     let seed = u64::from(std::process::id()) + 0x9e37_79b9_7f4a_7c15;
-    println!("seed {seed:#x}");
+    eprintln!("seed {seed:#x}");
     let mut dice = Dice(seed);
     let mut server = Server::start()?;
     // The server is away more often than not; whoever asks seldom would never find it.
@@ -197,7 +197,7 @@ fn expect_counted(seen: &[u8]) -> Outcome {
 async fn expect_told(client: &Client, told: &Mutex<Told>) -> Outcome {
     let Told { created, deleting, deleted, started } =
         std::mem::take(&mut *told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-    println!("{} created, {} deleted, {} processes", created.len(), deleted.len(), started.len());
+    eprintln!("{} created, {} deleted, {} processes", created.len(), deleted.len(), started.len());
     assert!(
         created.len() > 10 && !deleted.is_empty() && started.len() > 10,
         "the rounds did too little to show anything"

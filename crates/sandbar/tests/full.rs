@@ -2,9 +2,13 @@
 
 mod support;
 
-use std::process::Command;
+use std::{
+    io::Write as _,
+    process::Command,
+    time::{Duration, Instant},
+};
 
-use sandbar_api::{Code, CreateSandbox, ExecRequest};
+use sandbar_api::{Code, CreateSandbox, ExecRequest, SandboxState, StartProcess};
 use sandbar_client::Client;
 use support::{Outcome, Server, expect_clean};
 
@@ -21,7 +25,8 @@ impl Small {
             .arg(place.path())
             .output()?;
         if !mount.status.success() {
-            println!("not run: a_full_disk_is_said_and_survived: mounting a tmpfs needs root here");
+            // Not by the macro, whose words a test runner keeps to itself.
+            writeln!(std::io::stderr(), "not run: a_full_disk_is_said_and_survived: mounting a tmpfs needs root here")?;
             return Ok(None);
         }
         Ok(Some(Self { place }))
@@ -48,7 +53,8 @@ async fn refused<T: std::fmt::Debug>(what: &str, result: sandbar_client::Result<
 #[tokio::test]
 async fn a_full_disk_is_said_and_survived() -> Outcome {
     let Some(small) = Small::mount()? else { return Ok(()) };
-    let mut server = Server::start_in(small.place.path().join("home"))?;
+    let home = small.place.path().join("home-on-a-small-disk");
+    let mut server = Server::start_in(home.clone())?;
     let client: Client = server.client()?;
     let named = |name: &str| CreateSandbox { name: Some(name.into()), ..Default::default() };
     client.create(&named("first"), None).await?;
@@ -80,12 +86,31 @@ async fn a_full_disk_is_said_and_survived() -> Outcome {
     }
     assert!(refusals > 0, "the disk was never full");
 
+    // A server that is killed now starts again without any room, and what makes room works.
+    server.kill()?;
+    server.restart()?;
+    let client: Client = server.client()?;
+    assert_eq!(client.sandbox("first").await?.state, SandboxState::Ready);
+    refused("a creation", client.create(&named("more"), None).await).await?;
     client.remove("first", "/workspace/filler", false).await?;
     client.create(&named("second"), None).await?;
     assert_eq!(client.exec("first", &exec("cat kept")?).await?.stdout, "kept\n");
+
+    // One that takes every byte as soon as it is free is deleted all the same.
+    let greedy = exec("while :; do cat /dev/zero >> filler; echo more; done 2>/dev/null")?;
+    let greedy = StartProcess { argv: greedy.argv, ..StartProcess::default() };
+    client.start_process("second", &greedy).await?;
+    let started = Instant::now();
+    while client.create(&named("third"), None).await.is_ok() {
+        client.delete("third").await?;
+        assert!(started.elapsed() < Duration::from_secs(20), "the disk was never full");
+    }
+    client.delete("second").await?;
+    client.create(&named("second"), None).await?;
     // The log has no gap, and a restarted server agrees.
     server.kill()?;
     server.restart()?;
+    let client: Client = server.client()?;
     let events = client.event_page(1, Some(1000), None).await?;
     for (number, event) in events.iter().enumerate() {
         assert_eq!(event.seq, number as u64 + 1, "a gap in the event log");
@@ -95,5 +120,6 @@ async fn a_full_disk_is_said_and_survived() -> Outcome {
         client.delete(name).await?;
     }
     server.kill()?;
-    expect_clean(small.place.path())
+    // By the home's name, because its mount is in every process's view.
+    expect_clean(&home)
 }

@@ -105,7 +105,7 @@ async fn a_gibibyte_goes_up_and_down_in_flat_memory() -> Outcome {
         }
     }
     assert_eq!(theirs.finalize(), ours.finalize());
-    println!("server resident: {idle} KiB idle, {after_upload} after upload, {after_download} after download");
+    eprintln!("server resident: {idle} KiB idle, {after_upload} after upload, {after_download} after download");
     assert!(
         after_upload.max(after_download) < idle + FLAT_KIB,
         "memory follows the file: {idle} → {after_download} KiB"
@@ -145,7 +145,7 @@ async fn a_slow_reader_gets_every_byte_of_a_chatty_command() -> Outcome {
     let want = std::process::Command::new("sh").args(["-c", &format!("{script} | sha256sum")]).output()?;
     let got: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(String::from_utf8_lossy(&want.stdout).split_whitespace().next(), Some(got.as_str()));
-    println!("server resident: {idle} KiB idle, at most {largest} while streaming");
+    eprintln!("server resident: {idle} KiB idle, at most {largest} while streaming");
     assert!(largest < idle + FLAT_KIB, "memory follows the output: {idle} → {largest} KiB");
     client.delete("chatty").await?;
     Ok(())

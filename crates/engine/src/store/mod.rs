@@ -2,7 +2,11 @@
 //!
 //! Every method that changes state appends its event in the same transaction and announces it only after the commit,
 //! so nobody is told of anything that a crash could take back. Nothing above this trait knows which database it is.
+//!
+//! On a full disk, changes that begin something are refused with `DiskFull`; those that end something (a process, a
+//! sandbox, a token) still go through for a while, because they are how room is made.
 
+mod ballast;
 mod output;
 pub mod sqlite;
 #[cfg(test)]

@@ -1,11 +1,17 @@
 //! The engine over scripted guests: lives of sandboxes, lives of processes, and what a restart finds.
 
+pub(crate) mod disk;
+mod full;
 mod life;
 mod processes;
 mod restart;
 mod script;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use sandbar_api::{CreateSandbox, ExecRequest, Role, Sandbox, StartProcess};
 
@@ -17,19 +23,26 @@ type Tested = Result<(), Box<dyn std::error::Error>>;
 struct Bed {
     engine: Engine,
     provider: Arc<Scripted>,
-    home: tempfile::TempDir,
+    home: PathBuf,
+    _place: Option<tempfile::TempDir>,
 }
 
 impl Bed {
     async fn new() -> Result<Self, Box<dyn std::error::Error>> {
-        let home = tempfile::tempdir()?;
-        let provider = Scripted::new(home.path().to_owned());
-        let engine = Self::open(&home, &provider).await?;
-        Ok(Self { engine, provider, home })
+        let place = tempfile::tempdir()?;
+        let home = place.path().to_owned();
+        Ok(Self { _place: Some(place), ..Self::at(home).await? })
     }
 
-    async fn open(home: &tempfile::TempDir, provider: &Arc<Scripted>) -> Result<Engine, crate::OpenError> {
-        Engine::open(Config { home: home.path().to_owned(), providers: vec![provider.clone()] }).await
+    /// In a home that somebody else removes.
+    async fn at(home: PathBuf) -> Result<Self, Box<dyn std::error::Error>> {
+        let provider = Scripted::new(home.clone());
+        let engine = Self::open(&home, &provider).await?;
+        Ok(Self { engine, provider, home, _place: None })
+    }
+
+    async fn open(home: &Path, provider: &Arc<Scripted>) -> Result<Engine, crate::OpenError> {
+        Engine::open(Config { home: home.to_owned(), providers: vec![provider.clone()] }).await
     }
 
     /// The server ends and another one starts.

@@ -123,6 +123,27 @@ async fn what_cannot_be_done_to_a_process_says_why() -> Tested {
 }
 
 #[tokio::test]
+async fn what_a_process_left_behind_can_be_killed() -> Tested {
+    let bed = Bed::new().await?;
+    bed.create("a").await?;
+    let process = bed.engine.start_process("a", command(&["echo", "x"])).await?;
+    let (id, guest) = (process.id.as_str(), guest(&bed, &process)?);
+    let forgotten = || async { guest.play(id).is_none().then_some(()) };
+    soon(forgotten).await?;
+    guest.leave_behind(id);
+    let code = |problem: sandbar_api::Problem| problem.code;
+    let gone =
+        || async { (bed.engine.signal("a", id, "TERM").await.map_err(code) == Err(Code::ProcessOver)).then_some(()) };
+    soon(gone).await?;
+    bed.engine.signal("a", id, "KILL").await?;
+    assert_eq!(bed.engine.signal("a", id, "KILL").await.map_err(code), Err(Code::ProcessOver));
+    guest.leave_behind(id);
+    bed.engine.stop("a").await?;
+    assert_eq!(bed.engine.signal("a", id, "KILL").await.map_err(code), Err(Code::ProcessOver));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_guest_that_refuses_an_upload_does_not_wait_for_its_end() -> Tested {
     let bed = Bed::new().await?;
     bed.create("a").await?;

@@ -75,7 +75,7 @@ async fn after_a_restart_of_the_host_sandboxes_are_stopped_with_their_files() ->
     bed.engine.start_process("a", command(&["sleep"])).await?;
     bed.engine.shutdown().await;
     bed.provider.die(&sandbox.id);
-    std::fs::write(bed.home.path().join("boot_id"), "another")?;
+    std::fs::write(bed.home.join("boot_id"), "another")?;
     bed.restart().await?;
     let found = bed.engine.get("a").await?;
     assert_eq!(found.state, SandboxState::Stopped);

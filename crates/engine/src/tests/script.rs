@@ -2,7 +2,7 @@
 //! does with a guest that answers, dies, or outlives the engine. What real guests do is shown with real ones.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::PathBuf,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -31,6 +31,8 @@ pub(super) struct Scripted {
     sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
     /// What the next `create` fails with.
     pub(super) broken: Mutex<Option<Error>>,
+    /// What the next `destroy` does besides, such as making room.
+    pub(super) destroys: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 pub(super) struct Sandbox {
@@ -40,7 +42,7 @@ pub(super) struct Sandbox {
 
 impl Scripted {
     pub(super) fn new(root: PathBuf) -> Arc<Self> {
-        Arc::new(Self { root, sandboxes: Mutex::default(), broken: Mutex::default() })
+        Arc::new(Self { root, sandboxes: Mutex::default(), broken: Mutex::default(), destroys: Mutex::default() })
     }
 
     pub(super) fn get(&self, id: &SandboxId) -> Option<Arc<Sandbox>> {
@@ -61,7 +63,12 @@ impl Scripted {
         let listener = std::os::unix::net::UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
         let (running, mut end) = watch::channel(true);
-        let guest = Script(Arc::new(Shared { id: id.clone(), processes: Mutex::default(), changed: Notify::new() }));
+        let guest = Script(Arc::new(Shared {
+            id: id.clone(),
+            processes: Mutex::default(),
+            left_behind: Mutex::default(),
+            changed: Notify::new(),
+        }));
         let sandbox = Arc::new(Sandbox { guest: guest.clone(), running });
         lock(&self.sandboxes).insert(id.clone(), sandbox);
         std::thread::spawn(move || {
@@ -121,6 +128,9 @@ impl Provider for Scripted {
     async fn destroy(&self, id: &SandboxId) -> Result<(), Error> {
         self.die(id);
         lock(&self.sandboxes).remove(id);
+        if let Some(also) = lock(&self.destroys).take() {
+            also();
+        }
         Ok(())
     }
 
@@ -151,6 +161,8 @@ pub(super) struct Script(Arc<Shared>);
 struct Shared {
     id: SandboxId,
     processes: Mutex<HashMap<String, Play>>,
+    /// Processes that are over, but not what they started.
+    left_behind: Mutex<HashSet<String>>,
     changed: Notify,
 }
 
@@ -171,6 +183,10 @@ impl Script {
     pub(super) fn change(&self, process: &str, change: impl FnOnce(&mut Play)) {
         change(lock(&self.0.processes).entry(process.to_owned()).or_default());
         self.0.changed.notify_waiters();
+    }
+
+    pub(super) fn leave_behind(&self, process: &str) {
+        lock(&self.0.left_behind).insert(process.to_owned());
     }
 
     pub(super) fn write(&self, process: &str, data: &[u8]) {
@@ -299,6 +315,9 @@ impl guest_server::Guest for Script {
 
     async fn signal(&self, request: Request<SignalRequest>) -> Answer<SignalReply> {
         let SignalRequest { process_id, signal } = request.into_inner();
+        if signal == 9 && lock(&self.0.left_behind).remove(&process_id) {
+            return Ok(Response::new(SignalReply {}));
+        }
         self.play(&process_id).filter(|play| play.exit.is_none()).ok_or_else(|| refuse("process_over"))?;
         self.change(&process_id, |play| play.exit = exit(128 + signal, signal, ExitReason::Killed));
         Ok(Response::new(SignalReply {}))

@@ -123,7 +123,7 @@ pub(crate) async fn writes_keep_modes_and_links(guest: Guest) -> Outcome {
     assert_eq!((fs::read(guest.path("tool"))?, mode(&guest, "tool")?), (b"new".to_vec(), 0o750));
     assert!(fs::symlink_metadata(guest.path("link"))?.is_symlink());
     write(&guest, "tool", b"newer", Some(0o4600)).await?;
-    assert_eq!(mode(&guest, "tool")?, 0o4600);
+    assert_eq!(mode(&guest, "tool")?, 0o600, "an upload is never set-user-id");
     write(&guest, "dangling", b"there", None).await?;
     assert_eq!(fs::read(guest.path("not/yet"))?, b"there");
     assert_eq!(code_of(write(&guest, "loop", b"x", None).await), "bad_path");
@@ -211,4 +211,37 @@ pub(crate) async fn cancelled_calls_leave_no_worker(guest: Guest) -> Outcome {
     assert_eq!(guest.children().len(), 1);
     drop(stream);
     until("the worker to end", || guest.children().is_empty()).await
+}
+
+pub(crate) async fn stopped_workers_go_on_or_are_given_up(guest: Guest) -> Outcome {
+    let stop = || -> Outcome<bool> {
+        let workers = guest.children();
+        for worker in &workers {
+            let pid = rustix::process::Pid::from_raw(i32::try_from(*worker)?).ok_or("no pid")?;
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::STOP);
+        }
+        Ok(!workers.is_empty())
+    };
+    let begin = async |name: &str| -> Outcome<_> {
+        let (sender, receiver) = tokio::sync::mpsc::channel(4);
+        sender.send(message(Message::Open(WriteFileOpen { path: guest.text_path(name), mode: None }))).await?;
+        let mut client = guest.client.clone();
+        let requests = tokio_stream::wrappers::ReceiverStream::new(receiver);
+        let call = tokio::spawn(async move { client.write_file(requests).await });
+        until("the worker", || !guest.children().is_empty()).await?;
+        Ok((sender, call))
+    };
+    let (sender, call) = begin("once").await?;
+    assert!(stop()?);
+    sender.send(message(Message::Data(Bytes::from_static(b"text")))).await?;
+    sender.send(message(Message::Commit(true))).await?;
+    assert_eq!(call.await??.into_inner().size, 4);
+    until("the worker to end", || guest.children().is_empty()).await?;
+
+    let (_sender, call) = begin("always").await?;
+    while stop()? {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(code_of(call.await?), "guest_unreachable");
+    Ok(())
 }

@@ -33,6 +33,9 @@ const TESTS: &[Test] = tests! {
         survives_the_death_of_a_minder,
         outruns_what_keeps_forking,
         kills_past_a_stopped_minder,
+        wakes_a_stopped_minder,
+        kills_what_a_leader_left_behind,
+        timeout_reaches_what_a_leader_left_behind,
         signals_reach_the_group,
         exit_comes_after_the_last_words,
         forgets_what_is_over,
@@ -62,7 +65,8 @@ const TESTS: &[Test] = tests! {
         refuses_what_is_not_a_file,
         lists_and_stats,
         removes,
-        cancelled_calls_leave_no_worker;
+        cancelled_calls_leave_no_worker,
+        stopped_workers_go_on_or_are_given_up;
     archives:
         round_trip,
         tells_what_it_lacks,

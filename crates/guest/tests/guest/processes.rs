@@ -123,8 +123,59 @@ pub(crate) async fn kills_the_whole_tree(guest: Guest) -> Outcome {
     let exit = ended.exit.ok_or("no exit")?;
     assert_eq!((exit.code, exit.signal, exit.reason()), (137, 9, ExitReason::Killed));
     until("the tree to die", || pids.iter().all(|pid| !is_alive(*pid))).await?;
-    assert_eq!(code_of(guest.signal("tree", libc::SIGKILL).await), "process_over");
+    until_kill_is_refused(&guest, "tree", "process_over").await
+}
+
+/// As long as something may be left, killing it is no error.
+async fn until_kill_is_refused(guest: &Guest, id: &str, wanted: &str) -> Outcome {
+    loop {
+        match code_of(guest.signal(id, libc::SIGKILL).await).as_str() {
+            "ok" => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+            code => {
+                assert_eq!(code, wanted);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A leader that exits at once, and leaves a daemon that holds none of its streams.
+const LEAVES: &str = "setsid sh -c 'echo $$ > daemon; exec sleep 1000' >/dev/null 2>&1 </dev/null &
+while [ ! -s daemon ]; do sleep 0.01; done; exit 3";
+
+pub(crate) async fn kills_what_a_leader_left_behind(guest: Guest) -> Outcome {
+    for forgotten in [false, true] {
+        let id = if forgotten { "forgotten" } else { "known" };
+        let _ = fs::remove_file(guest.path("daemon"));
+        let ended = guest.run(guest.script(id, LEAVES)).await?;
+        assert_eq!(ended.code(), Some(3));
+        let daemon = pid_in(&guest.path("daemon")).await?;
+        if forgotten {
+            guest.client.clone().forget(ForgetRequest { process_id: id.into() }).await?;
+            assert!(guest.status(id).await?.is_none());
+            assert_eq!(code_of(guest.signal(id, libc::SIGTERM).await), "unknown_process");
+        } else {
+            assert_eq!(code_of(guest.signal(id, libc::SIGTERM).await), "process_over");
+        }
+        assert!(is_alive(daemon));
+        guest.signal(id, libc::SIGKILL).await?;
+        until("the daemon to die", || !is_alive(daemon)).await?;
+        until_kill_is_refused(&guest, id, if forgotten { "unknown_process" } else { "process_over" }).await?;
+        if !forgotten {
+            assert_eq!(guest.status(id).await?.and_then(|status| status.exit), ended.exit, "the exit changed");
+        }
+    }
     Ok(())
+}
+
+pub(crate) async fn timeout_reaches_what_a_leader_left_behind(guest: Guest) -> Outcome {
+    let request = StartRequest { timeout_ms: 2000, ..guest.script("p", LEAVES) };
+    let exit = guest.run(request).await?.exit.ok_or("no exit")?;
+    assert_eq!((exit.code, exit.reason()), (3, ExitReason::ByItself));
+    let daemon = pid_in(&guest.path("daemon")).await?;
+    assert!(is_alive(daemon));
+    guest.client.clone().forget(ForgetRequest { process_id: "p".into() }).await?;
+    until("the daemon to die", || !is_alive(daemon)).await
 }
 
 pub(crate) async fn timeout_kills_what_daemonised(guest: Guest) -> Outcome {
@@ -169,13 +220,19 @@ pub(crate) async fn outruns_what_keeps_forking(guest: Guest) -> Outcome {
 }
 
 pub(crate) async fn kills_past_a_stopped_minder(guest: Guest) -> Outcome {
-    guest.client.clone().start(guest.script("p", "echo $PPID > minder; exec sleep 1000")).await?;
-    let minder = pid_in(&guest.path("minder")).await?;
-    let pid = rustix::process::Pid::from_raw(i32::try_from(minder)?).ok_or("no minder")?;
-    rustix::process::kill_process(pid, rustix::process::Signal::STOP)?;
-    until("the minder to stop", || stat(minder).is_some_and(|(state, _)| state == 'T')).await?;
+    let script = "echo $PPID > minder; while :; do kill -STOP $PPID; done";
+    guest.client.clone().start(guest.script("p", script)).await?;
+    pid_in(&guest.path("minder")).await?;
     guest.signal("p", libc::SIGKILL).await?;
-    assert_eq!(guest.follow("p", 0).await?.until_end().await?.code(), Some(137));
+    let exit = guest.follow("p", 0).await?.until_end().await?.exit.ok_or("no exit")?;
+    assert_eq!((exit.code, exit.signal, exit.reason()), (137, 9, ExitReason::Killed));
+    Ok(())
+}
+
+pub(crate) async fn wakes_a_stopped_minder(guest: Guest) -> Outcome {
+    // Nobody but the minder can tell of the exit.
+    let exit = guest.run(guest.script("p", "kill -STOP $PPID; exit 6")).await?.exit.ok_or("no exit")?;
+    assert_eq!((exit.code, exit.reason()), (6, ExitReason::ByItself));
     Ok(())
 }
 

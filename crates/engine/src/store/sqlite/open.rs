@@ -9,14 +9,14 @@ use std::{
 };
 
 use sqlx::{
-    ConnectOptions as _,
+    ConnectOptions as _, SqliteConnection,
     migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use tokio::sync::watch;
 
 use super::{SqliteStore, columns, fault, processes, writer::Writer};
-use crate::store::{Result, output::Output};
+use crate::store::{Error, Result, ballast::Ballast, output::Output};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
@@ -32,32 +32,16 @@ const SWEEP: usize = 500;
 impl SqliteStore {
     /// The caller holds the home's lock: two stores on one home would number events twice.
     pub async fn open(home: &Path) -> Result<Self> {
-        let path = home.join("sandbar.db");
-        private(&path).map_err(fault::file)?;
-        let options = SqliteConnectOptions::new()
-            .filename(&path)
-            .busy_timeout(BUSY)
-            .foreign_keys(true)
-            .disable_statement_logging();
-        let writing = options
-            .clone()
-            .journal_mode(SqliteJournalMode::Wal)
-            // The log is synced at every commit: what was announced survives a power cut.
-            .synchronous(SqliteSynchronous::Full)
-            // After a burst the log shrinks back to this.
-            .pragma("journal_size_limit", "16777216")
-            .pragma("cache_size", "-2000")
-            .statement_cache_capacity(48);
-        let mut connection = writing.connect().await?;
-        let known = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0);
-        // `run` is the same for an executor of any kind, and for that its future is not `Send`.
-        let migrated = MIGRATIONS.run_direct(None, &mut connection, false).await;
-        migrated.map_err(|error| fault::migration(error, known))?;
-
-        let newest: i64 =
-            sqlx::query_scalar("SELECT seq FROM event_counter WHERE one = 1").fetch_one(&mut connection).await?;
-        let (announce, head) = watch::channel(columns::unsigned(newest)?);
-        let reading = options.read_only(true).pragma("cache_size", "-500").statement_cache_capacity(24);
+        let mut ballast = Ballast::find(home).map_err(fault::file)?;
+        let (connection, writing, newest) = loop {
+            match connect(home).await {
+                // Opening needs room for the log's index, and it is by opening that room can be made.
+                Err(Error::DiskFull) if ballast.give() => {}
+                connected => break connected?,
+            }
+        };
+        let (announce, head) = watch::channel(newest);
+        let reading = options(home).read_only(true).pragma("cache_size", "-500").statement_cache_capacity(24);
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .idle_timeout(READER_IDLE)
@@ -65,8 +49,13 @@ impl SqliteStore {
             // There is no network in between that could have gone away.
             .test_before_acquire(false)
             .connect_lazy_with(reading);
+        match ballast.refill() {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!("the home's disk is full: until there is room, nothing new can be made"),
+            Err(error) => tracing::warn!(%error, "no room can be kept for when the home's disk is full"),
+        }
         let store = Self {
-            writer: Writer::start(connection, writing, announce),
+            writer: Writer::start(connection, writing, announce, ballast),
             readers,
             head,
             output: Arc::new(Output::open(home)?),
@@ -85,6 +74,35 @@ impl SqliteStore {
         }
         Ok(())
     }
+}
+
+fn options(home: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(home.join("sandbar.db"))
+        .busy_timeout(BUSY)
+        .foreign_keys(true)
+        .disable_statement_logging()
+}
+
+/// The writing connection, to a database of this version, and how to make another; and the newest event's number.
+async fn connect(home: &Path) -> Result<(SqliteConnection, SqliteConnectOptions, u64)> {
+    private(&home.join("sandbar.db")).map_err(fault::file)?;
+    let writing = options(home)
+        .journal_mode(SqliteJournalMode::Wal)
+        // The log is synced at every commit: what was announced survives a power cut.
+        .synchronous(SqliteSynchronous::Full)
+        // After a burst the log shrinks back to this.
+        .pragma("journal_size_limit", "16777216")
+        .pragma("cache_size", "-2000")
+        .statement_cache_capacity(48);
+    let mut connection = writing.connect().await?;
+    let known = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0);
+    // `run` is the same for an executor of any kind, and for that its future is not `Send`.
+    let migrated = MIGRATIONS.run_direct(None, &mut connection, false).await;
+    migrated.map_err(|error| fault::migration(error, known))?;
+    let newest: i64 =
+        sqlx::query_scalar("SELECT seq FROM event_counter WHERE one = 1").fetch_one(&mut connection).await?;
+    Ok((connection, writing, columns::unsigned(newest)?))
 }
 
 /// Makes the file before SQLite does, whose own would be readable to others; its log and index get the same mode.

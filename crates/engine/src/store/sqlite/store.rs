@@ -10,13 +10,16 @@ use sandbar_api::{
 };
 use tokio::sync::watch;
 
-use super::{SqliteStore, events, found, processes, prune, sandboxes, tokens};
+use super::{
+    SqliteStore, events, found, processes, prune, sandboxes, tokens,
+    writer::Need::{Essential, Ordinary},
+};
 use crate::store::{Chunk, Created, Error, NewSandbox, Pruned, Result, SandboxFilter, SandboxRow, Store};
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn create_sandbox(&self, new: NewSandbox) -> Result<Created> {
-        self.writer.write(move |transaction| Box::pin(sandboxes::create(transaction, new))).await
+        self.writer.write(Ordinary, move |transaction| Box::pin(sandboxes::create(transaction, new.clone()))).await
     }
 
     async fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRow>> {
@@ -33,7 +36,15 @@ impl Store for SqliteStore {
 
     async fn transition(&self, id: &SandboxId, to: SandboxState, reason: Option<StateReason>) -> Result<SandboxRow> {
         let id = id.clone();
-        self.writer.write(move |transaction| Box::pin(sandboxes::transition(transaction, id, to, reason))).await
+        let need = match to {
+            SandboxState::Creating | SandboxState::Ready | SandboxState::Paused => Ordinary,
+            SandboxState::Stopping | SandboxState::Stopped | SandboxState::Failed | SandboxState::Deleted => Essential,
+        };
+        self.writer
+            .write(need, move |transaction| {
+                Box::pin(sandboxes::transition(transaction, id.clone(), to, reason.clone()))
+            })
+            .await
     }
 
     async fn expired(&self, now: DateTime<Utc>) -> Result<Vec<SandboxId>> {
@@ -50,7 +61,9 @@ impl Store for SqliteStore {
 
     async fn create_process(&self, process: &Process) -> Result<()> {
         let process = process.clone();
-        self.writer.write_whole(move |transaction| Box::pin(processes::create(transaction, process))).await
+        self.writer
+            .write_whole(Ordinary, move |transaction| Box::pin(processes::create(transaction, process.clone())))
+            .await
     }
 
     async fn process(&self, sandbox: &SandboxId, id: &ProcessId) -> Result<Option<Process>> {
@@ -75,8 +88,9 @@ impl Store for SqliteStore {
         at: DateTime<Utc>,
     ) -> Result<()> {
         let ended = id.clone();
-        let end =
-            self.writer.write_whole(move |transaction| Box::pin(processes::end(transaction, ended, state, exit, at)));
+        let end = self.writer.write_whole(Essential, move |transaction| {
+            Box::pin(processes::end(transaction, ended.clone(), state, exit.clone(), at))
+        });
         if end.await? || processes::exists(&self.readers, id).await? {
             return Ok(());
         }
@@ -85,7 +99,9 @@ impl Store for SqliteStore {
 
     async fn refuse_process(&self, id: &ProcessId, reason: &str) -> Result<()> {
         let (gone, reason) = (id.clone(), reason.to_owned());
-        self.writer.write(move |transaction| Box::pin(processes::refuse(transaction, gone, reason))).await?;
+        self.writer
+            .write(Essential, move |transaction| Box::pin(processes::refuse(transaction, gone.clone(), reason.clone())))
+            .await?;
         self.output.remove(id)
     }
 
@@ -122,7 +138,9 @@ impl Store for SqliteStore {
 
     async fn create_token(&self, token: &Token, digest: [u8; 32]) -> Result<()> {
         let token = token.clone();
-        self.writer.write(move |transaction| Box::pin(tokens::create(transaction, token, digest))).await
+        self.writer
+            .write(Ordinary, move |transaction| Box::pin(tokens::create(transaction, token.clone(), digest)))
+            .await
     }
 
     async fn tokens(&self) -> Result<Vec<Token>> {
@@ -135,22 +153,26 @@ impl Store for SqliteStore {
 
     async fn revoke_token(&self, id: &TokenId) -> Result<()> {
         let id = id.clone();
-        self.writer.write(move |transaction| Box::pin(tokens::revoke(transaction, id))).await
+        self.writer.write(Essential, move |transaction| Box::pin(tokens::revoke(transaction, id.clone()))).await
     }
 
     async fn prune(&self, before: DateTime<Utc>) -> Result<Pruned> {
         let mut pruned = Pruned { events: 0, sandboxes: 0 };
         let staying = prune::first_staying(&self.readers, before).await?;
         loop {
-            let gone = self.writer.write(move |transaction| Box::pin(prune::events(transaction, staying))).await?;
+            let gone =
+                self.writer.write(Essential, move |transaction| Box::pin(prune::events(transaction, staying))).await?;
             if gone == 0 {
                 break;
             }
             pruned.events += gone;
         }
-        self.writer.write(move |transaction| Box::pin(prune::keys(transaction, before))).await?;
+        self.writer.write(Essential, move |transaction| Box::pin(prune::keys(transaction, before))).await?;
         loop {
-            let gone = self.writer.write(move |transaction| Box::pin(prune::sandboxes(transaction, before))).await?;
+            let gone = self
+                .writer
+                .write(Essential, move |transaction| Box::pin(prune::sandboxes(transaction, before)))
+                .await?;
             if gone.sandboxes == 0 {
                 return Ok(pruned);
             }
@@ -161,7 +183,7 @@ impl Store for SqliteStore {
 
     async fn check(&self) -> Result<()> {
         self.writer
-            .write(|transaction| {
+            .write(Ordinary, |transaction| {
                 Box::pin(async {
                     // There and back in one transaction: only a commit reaches the disk, and only of pages that changed.
                     sqlx::query("UPDATE event_counter SET seq = seq + 1; UPDATE event_counter SET seq = seq - 1")

@@ -2,6 +2,8 @@
 //!
 //! Because the task and not the caller drives a transaction, a caller that goes away cannot separate the commit from its
 //! announcement; and because announcing happens before the next transaction begins, the order is the log's.
+//!
+//! The task also owns the ballast: while that is not whole the disk counts as full, and only what is essential is done.
 
 use chrono::{DateTime, Utc};
 use futures_util::future::BoxFuture;
@@ -11,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::fault;
 use crate::{
     clock,
-    store::{Error, Result},
+    store::{Error, Result, ballast::Ballast},
 };
 
 /// Callers beyond this wait to hand over their work.
@@ -19,6 +21,15 @@ const QUEUE: usize = 64;
 
 pub(super) struct Writer {
     messages: mpsc::Sender<Message>,
+}
+
+/// Whether a change may use the room that is kept for when there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// It begins something, and is refused on a full disk.
+    Ordinary,
+    /// It ends something: refused, a full disk could never be freed.
+    Essential,
 }
 
 enum Message {
@@ -36,39 +47,44 @@ pub(super) struct Transaction {
 }
 
 impl Writer {
-    pub(super) fn start(connection: SqliteConnection, options: SqliteConnectOptions, head: watch::Sender<u64>) -> Self {
+    pub(super) fn start(
+        connection: SqliteConnection,
+        options: SqliteConnectOptions,
+        head: watch::Sender<u64>,
+        ballast: Ballast,
+    ) -> Self {
         let (messages, inbox) = mpsc::channel(QUEUE);
-        tokio::spawn(Task { connection: Some(connection), options, head }.run(inbox));
+        tokio::spawn(Task { connection: Some(connection), options, head, ballast }.run(inbox));
         Self { messages }
     }
 
     /// Runs `work` in a transaction of its own. If the caller is dropped before its turn, nothing happens; afterwards
-    /// the work is finished and announced without it.
-    pub(super) async fn write<T, F>(&self, work: F) -> Result<T>
+    /// the work is finished and announced without it. Essential work may be run again after it found the disk full.
+    pub(super) async fn write<T, F>(&self, need: Need, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: for<'t> FnOnce(&'t mut Transaction) -> BoxFuture<'t, Result<T>> + Send + 'static,
+        F: for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>> + Send + 'static,
     {
-        self.hand_over(work, false).await
+        self.hand_over(need, work, false).await
     }
 
     /// Like `write`, for work that is one script with its own `BEGIN IMMEDIATE` and `COMMIT`: each trip to the
     /// database's thread and back costs about as much as the statement it carries.
-    pub(super) async fn write_whole<T, F>(&self, work: F) -> Result<T>
+    pub(super) async fn write_whole<T, F>(&self, need: Need, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: for<'t> FnOnce(&'t mut Transaction) -> BoxFuture<'t, Result<T>> + Send + 'static,
+        F: for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>> + Send + 'static,
     {
-        self.hand_over(work, true).await
+        self.hand_over(need, work, true).await
     }
 
-    async fn hand_over<T, F>(&self, work: F, whole: bool) -> Result<T>
+    async fn hand_over<T, F>(&self, need: Need, work: F, whole: bool) -> Result<T>
     where
         T: Send + 'static,
-        F: for<'t> FnOnce(&'t mut Transaction) -> BoxFuture<'t, Result<T>> + Send + 'static,
+        F: for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Write { work: Some(work), whole, made: None, reply });
+        let job = Box::new(Write { work, need, whole, made: None, reply });
         self.messages.send(Message::Write(job)).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
@@ -88,13 +104,15 @@ fn closed() -> Error {
 
 trait Job: Send {
     fn wanted(&self) -> bool;
+    fn need(&self) -> Need;
     fn whole(&self) -> bool;
     fn run<'t>(&'t mut self, transaction: &'t mut Transaction) -> BoxFuture<'t, Result<()>>;
     fn reply(self: Box<Self>, end: Result<()>);
 }
 
 struct Write<T, F> {
-    work: Option<F>,
+    work: F,
+    need: Need,
     whole: bool,
     made: Option<T>,
     reply: oneshot::Sender<Result<T>>,
@@ -103,10 +121,14 @@ struct Write<T, F> {
 impl<T, F> Job for Write<T, F>
 where
     T: Send,
-    F: for<'t> FnOnce(&'t mut Transaction) -> BoxFuture<'t, Result<T>> + Send,
+    F: for<'t> Fn(&'t mut Transaction) -> BoxFuture<'t, Result<T>> + Send,
 {
     fn wanted(&self) -> bool {
         !self.reply.is_closed()
+    }
+
+    fn need(&self) -> Need {
+        self.need
     }
 
     fn whole(&self) -> bool {
@@ -114,10 +136,10 @@ where
     }
 
     fn run<'t>(&'t mut self, transaction: &'t mut Transaction) -> BoxFuture<'t, Result<()>> {
+        let work = (self.work)(transaction);
+        let made = &mut self.made;
         Box::pin(async move {
-            if let Some(work) = self.work.take() {
-                self.made = Some(work(transaction).await?);
-            }
+            *made = Some(work.await?);
             Ok(())
         })
     }
@@ -134,6 +156,7 @@ struct Task {
     connection: Option<SqliteConnection>,
     options: SqliteConnectOptions,
     head: watch::Sender<u64>,
+    ballast: Ballast,
 }
 
 impl Task {
@@ -161,6 +184,29 @@ impl Task {
     }
 
     async fn perform(&mut self, job: &mut dyn Job) -> Result<()> {
+        if job.need() == Need::Ordinary && !self.has_room() {
+            return Err(Error::DiskFull);
+        }
+        let mut end = self.attempt(job).await;
+        while matches!(end, Err(Error::DiskFull)) && job.need() == Need::Essential && self.ballast.give() {
+            end = self.attempt(job).await;
+        }
+        if job.need() == Need::Essential {
+            // At once: what is left of a given piece is anybody's.
+            self.has_room();
+        }
+        end
+    }
+
+    fn has_room(&mut self) -> bool {
+        self.ballast.refill().unwrap_or_else(|error| {
+            // It is then a matter of luck whether a full disk can be freed, but this one is not known to be full.
+            tracing::warn!(%error, "the ballast cannot be refilled");
+            true
+        })
+    }
+
+    async fn attempt(&mut self, job: &mut dyn Job) -> Result<()> {
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.options.connect().await?,

@@ -1,69 +1,15 @@
 //! A full disk: what was being written fails, what was written stays, and it goes on when there is room again.
 
-use std::{
-    fs::File,
-    io::{ErrorKind, Write as _},
-    path::Path,
-};
-
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use sandbar_api::Stream;
-use tempfile::TempDir;
+use sandbar_api::{Exit, ExitReason, ProcessState, Role, SandboxState, Stream, Token, TokenId};
 
 use super::SqliteStore;
-use crate::store::{
-    Error, Store as _,
-    suite::{Outcome, all_events, chunk, joined, process, read_all, sandbox},
+use crate::{
+    store::{
+        Error, Store as _,
+        suite::{Outcome, all_events, chunk, joined, now, process, read_all, sandbox},
+    },
+    tests::disk::SmallDisk,
 };
-
-/// A disk of a few mebibytes, gone at the end.
-struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    /// None, said by name, where the test may not mount.
-    fn new(test: &str) -> std::io::Result<Option<Self>> {
-        let directory = tempfile::tempdir()?;
-        match mount("tmpfs", directory.path(), "tmpfs", MountFlags::empty(), Some(c"size=3m")) {
-            Ok(()) => Ok(Some(Self(directory))),
-            Err(error) => {
-                eprintln!("not run: {test}: mounting a tmpfs failed: {error}");
-                Ok(None)
-            }
-        }
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Takes every byte there is.
-    fn fill(&self) -> std::io::Result<()> {
-        let mut file = File::options().create(true).append(true).open(self.path().join("filler"))?;
-        for size in [64 * 1024, 4096, 1] {
-            loop {
-                match file.write(&vec![0; size]) {
-                    Ok(0) => break,
-                    Ok(_) => {}
-                    Err(error) if error.kind() == ErrorKind::StorageFull => break,
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn free(&self) -> std::io::Result<()> {
-        std::fs::remove_file(self.path().join("filler"))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        if let Err(error) = unmount(self.path(), UnmountFlags::DETACH) {
-            eprintln!("{} stays mounted: {error}", self.path().display());
-        }
-    }
-}
 
 #[tokio::test]
 async fn the_database_says_so_and_goes_on_when_there_is_room() -> Outcome {
@@ -143,5 +89,45 @@ async fn output_says_so_and_goes_on_at_exactly_its_end() -> Outcome {
     let store = SqliteStore::open(disk.path()).await?;
     assert!(joined(&read_all(&store, &first, 0, 64 * 1024).await?) == bytes(0, end + 100_000));
     assert!(joined(&read_all(&store, &second, 0, 64 * 1024).await?) == bytes(0, 5000));
+    Ok(())
+}
+
+/// Ends go through where beginnings are refused, also when the store is opened on a full disk; with room all is as before.
+#[tokio::test]
+async fn what_ends_something_is_recorded_all_the_same() -> Outcome {
+    let Some(disk) = SmallDisk::new("what_ends_something_is_recorded_all_the_same")? else { return Ok(()) };
+    let mut store = SqliteStore::open(disk.path()).await?;
+    let id = TokenId::from_parts(1, [1; 10]);
+    let token = Token { id, name: "t".into(), role: Role::Admin, created_at: now(), expires_at: None };
+    store.create_token(&token, [7; 32]).await?;
+    let mut ids = vec![];
+    for number in 0..20 {
+        let id = sandbox(&store, &format!("s{number}")).await?;
+        ids.push((process(&store, &id).await?, id));
+    }
+    disk.fill()?;
+    while sandbox(&store, &format!("more{}", *store.head().borrow())).await.is_ok() {}
+    for (round, (process, id)) in ids.iter().enumerate() {
+        // Whoever filled the disk takes what each change leaves over.
+        disk.fill()?;
+        let exit = Exit { code: 0, signal: None, reason: ExitReason::Exited };
+        store.end_process(process, ProcessState::Exited, Some(exit), now()).await?;
+        store.transition(id, SandboxState::Deleted, None).await?;
+        let refused = sandbox(&store, &format!("again{round}")).await;
+        assert!(matches!(refused, Err(Error::DiskFull)), "{refused:?}");
+        assert!(matches!(store.check().await, Err(Error::DiskFull)));
+        if round == 10 {
+            // As after a crash: nobody closes it.
+            drop(store);
+            disk.fill()?;
+            store = SqliteStore::open(disk.path()).await?;
+        }
+    }
+    store.revoke_token(&token.id).await?;
+    disk.free()?;
+    store.check().await?;
+    sandbox(&store, "after").await?;
+    assert_eq!(std::fs::metadata(disk.path().join("ballast"))?.len(), 4 << 20);
+    assert!(all_events(&store).await?.iter().zip(1..).all(|(event, seq)| event.seq == seq));
     Ok(())
 }

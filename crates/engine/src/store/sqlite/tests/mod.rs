@@ -2,9 +2,9 @@
 
 mod full;
 
-use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::PathBuf, time::Instant};
+use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
-use sandbar_api::{Exit, ExitReason, ProcessState};
+use sandbar_api::ProcessState;
 use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
@@ -121,49 +121,5 @@ async fn a_database_of_a_newer_version_is_refused() -> Outcome {
     let refused = home.open().await.err().ok_or("it was opened")?;
     assert!(matches!(refused, Error::Unreadable(_)), "{refused:?}");
     assert!(refused.to_string().contains("newer version"), "{refused}");
-    Ok(())
-}
-
-/// Not a promise, a measurement: `cargo test -p sandbar-engine --lib -- --ignored --nocapture how_long`.
-#[tokio::test]
-#[ignore = "prints how long things take; nothing to pass"]
-async fn how_long_things_take() -> Outcome {
-    const ROUNDS: u32 = 2000;
-    let home = directory();
-    let store = home.open().await?;
-    let id = sandbox(&store, "s").await?;
-    let (mut create, mut append, mut read, mut end) = <(Vec<_>, Vec<_>, Vec<_>, Vec<_>)>::default();
-    for _ in 0..ROUNDS {
-        let process = new_process(&id);
-        let start = Instant::now();
-        store.create_process(&process).await?;
-        create.push(start.elapsed());
-        let start = Instant::now();
-        store.append_output(&process.id, &stdout(0, "hello\n"), 1 << 30).await?;
-        append.push(start.elapsed());
-        let start = Instant::now();
-        store.read_output(&process.id, 0, 65536).await?;
-        read.push(start.elapsed());
-        let start = Instant::now();
-        let exit = Exit { code: 0, signal: None, reason: ExitReason::Exited };
-        store.end_process(&process.id, ProcessState::Exited, Some(exit), now()).await?;
-        end.push(start.elapsed());
-    }
-    let process = new_process(&id).id;
-    let (mut more, mut find) = (vec![], vec![]);
-    for round in 0..u64::from(ROUNDS) {
-        let piece = stdout(round * 100, vec![b'x'; 100]);
-        let start = Instant::now();
-        store.append_output(&process, &piece, 1 << 30).await?;
-        more.push(start.elapsed());
-        let start = Instant::now();
-        store.sandbox(&id).await?;
-        find.push(start.elapsed());
-    }
-    let steps = [("create_process", create), ("first append", append), ("read", read), ("end_process", end)];
-    for (name, mut took) in steps.into_iter().chain([("next append", more), ("find sandbox", find)]) {
-        took.sort_unstable();
-        eprintln!("{name:15} median {:?}, 99th percentile {:?}", took[took.len() / 2], took[took.len() * 99 / 100]);
-    }
     Ok(())
 }

@@ -1,0 +1,101 @@
+//! A full disk under the engine: nobody waits for ever, and what makes room works.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use sandbar_api::{Code, ProcessState, SandboxState};
+
+use super::{Bed, Tested, command, disk::SmallDisk, exec, script, soon};
+
+#[tokio::test]
+async fn callers_are_told_and_deleting_makes_room() -> Tested {
+    let Some(disk) = SmallDisk::new("callers_are_told_and_deleting_makes_room")? else { return Ok(()) };
+    let mut bed = Bed::at(disk.path().join("home")).await?;
+    let sandbox = bed.create("a").await?;
+    let guest = bed.provider.get(&sandbox.id).ok_or("no sandbox")?.guest.clone();
+    let left = bed.engine.start_process("a", command(&["sleep"])).await?;
+    let engine = bed.engine.clone();
+    let call = tokio::spawn(async move { engine.exec("a", exec(&["sleep"], None, 100)).await });
+    let running = || async {
+        let processes = bed.engine.processes("a").await.ok()?;
+        processes.into_iter().find(|process| process.id != left.id && guest.play(process.id.as_str()).is_some())
+    };
+    let process = soon(running).await?;
+    disk.fill()?;
+    let begun = Instant::now();
+    guest.write(process.id.as_str(), &vec![0; 1 << 20]);
+    let told = tokio::time::timeout(Duration::from_secs(15), call).await??;
+    assert_eq!(told.map_err(|problem| problem.code).err(), Some(Code::DiskFull));
+    assert!(begun.elapsed() >= Duration::from_secs(4), "it was not given time");
+    let killed = || async { guest.play(process.id.as_str())?.exit };
+    soon(killed).await?;
+    // Its output still waits, so whoever asks to follow it is told as well.
+    let mut reader = bed.engine.output("a", process.id.as_str(), None).await?;
+    let told = loop {
+        match reader.next(true).await {
+            Ok(Some(_)) => {}
+            other => break other.map(|_| ()),
+        }
+    };
+    assert_eq!(told.map_err(|problem| problem.code), Err(Code::DiskFull));
+
+    guest
+        .change(left.id.as_str(), |play| play.exit = script::exit(0, 0, sandbar_guest::protocol::ExitReason::ByItself));
+    let ended = || async { bed.engine.process("a", left.id.as_str()).await.ok()?.exit };
+    soon(ended).await?;
+    bed.restart().await?;
+    assert_eq!(bed.engine.stop("a").await?.state, SandboxState::Stopped);
+    assert_eq!(bed.engine.process("a", process.id.as_str()).await?.state, ProcessState::Exited);
+    bed.engine.delete("a").await?;
+    disk.free()?;
+    bed.create("b").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_caller_who_gives_up_kills_also_what_waits_for_room() -> Tested {
+    let Some(disk) = SmallDisk::new("a_caller_who_gives_up_kills_also_what_waits_for_room")? else { return Ok(()) };
+    let bed = Bed::at(disk.path().join("home")).await?;
+    let sandbox = bed.create("a").await?;
+    let guest = bed.provider.get(&sandbox.id).ok_or("no sandbox")?.guest.clone();
+    let engine = bed.engine.clone();
+    let call = tokio::spawn(async move { engine.exec("a", exec(&["sleep"], None, 100)).await });
+    let running = || async { bed.engine.processes("a").await.ok()?.into_iter().next() };
+    let process = soon(running).await?;
+    disk.fill()?;
+    guest.write(process.id.as_str(), &vec![0; 1 << 20]);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    call.abort();
+    let killed = || async { guest.play(process.id.as_str())?.exit };
+    soon(killed).await?;
+    bed.engine.delete("a").await?;
+    Ok(())
+}
+
+/// Not even the ballast is left: what is deleted makes the room in which its deletion is recorded.
+#[tokio::test]
+async fn what_is_deleted_goes_before_that_is_recorded_if_need_be() -> Tested {
+    let Some(disk) = SmallDisk::new("what_is_deleted_goes_before_that_is_recorded_if_need_be")? else { return Ok(()) };
+    let disk = Arc::new(disk);
+    let bed = Bed::at(disk.path().join("home")).await?;
+    let sandbox = bed.create("a").await?;
+    bed.engine.start_process("a", command(&["sleep"])).await?;
+    std::fs::write(disk.path().join("home/ballast"), "")?;
+    disk.fill()?;
+    // Uses up what the database's log still has room for.
+    let mut refusals = 0;
+    while refusals < 20 {
+        let refused = bed.engine.start_process("a", command(&["nonsense"])).await.map_err(|problem| problem.code);
+        refusals += usize::from(refused.err() == Some(Code::DiskFull));
+    }
+    let full = disk.clone();
+    *bed.provider.destroys.lock().map_err(|_| "poisoned")? = Some(Box::new(move || drop(full.free())));
+    bed.engine.delete("a").await?;
+    assert!(bed.provider.get(&sandbox.id).is_none());
+    assert_eq!(bed.engine.get(sandbox.id.as_str()).await?.state, SandboxState::Deleted);
+    let events = bed.engine.events(0, 1000, None).await?;
+    assert!(events.iter().all(|event| event.kind != "sandbox.stopping"), "there was room all the time");
+    Ok(())
+}
