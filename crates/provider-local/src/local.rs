@@ -82,6 +82,7 @@ impl Local {
                 }
             }
         }
+        local.shared.register.release_below(&local.shared.directory)?;
         base::prune(&local.shared.directory, &local.shared.base, &used).map_err(Error::io("remove old base layers"))?;
         Ok(local)
     }
@@ -257,9 +258,8 @@ impl Provider for Local {
         // After the files: the range is free only when nothing on disk carries it any more.
         match record {
             Ok(Some(record)) => self.shared.register.release(record.uids, &path),
-            Ok(None) => Ok(()),
-            // Whichever it had.
-            Err(_) => self.shared.register.release_below(&path),
+            // Whichever it had: its record was never written, or cannot be read.
+            Ok(None) | Err(_) => self.shared.register.release_below(&path),
         }
     }
 

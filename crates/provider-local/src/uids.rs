@@ -119,14 +119,14 @@ impl Register {
         }
     }
 
-    /// Frees every range whose holder lies in a directory that is gone.
+    /// Frees every range whose holder is `place`, or lies in it, and is gone: nobody was left to release it.
     pub(crate) fn release_below(&self, place: &Path) -> Result<(), Error> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let failed = || Error::io("release uid ranges");
         let _lock = self.lock()?;
         for slot in fs::read_dir(directory).map_err(failed())? {
             let slot = slot.map_err(failed())?.path();
-            if fs::read_link(&slot).is_ok_and(|holder| holder.starts_with(place)) {
+            if fs::read_link(&slot).is_ok_and(|holder| holder.starts_with(place) && !holder.exists()) {
                 fs::remove_file(&slot).map_err(failed())?;
             }
         }
