@@ -111,6 +111,17 @@ async fn insert(transaction: &mut Transaction, row: &SandboxRow) -> Result<()> {
     Ok(())
 }
 
+// The state that was read is asked for once more inside the transaction, so that nothing can come between.
+const TRANSITION: &str = "
+    BEGIN IMMEDIATE;
+    UPDATE sandboxes SET state = $3, reason = $4, changed_at = $5 WHERE id = $1 AND state = $2;
+    UPDATE event_counter SET seq = seq + 1 WHERE changes() = 1;
+    INSERT INTO events (seq, at, kind, sandbox, process, data)
+    SELECT seq, $5, 'sandbox.' || $3, $1, NULL, $6 FROM event_counter WHERE changes() = 1
+    RETURNING seq;
+    COMMIT";
+
+/// A read and one script: every sandbox pays for three of these.
 pub(super) async fn transition(
     transaction: &mut Transaction,
     id: SandboxId,
@@ -123,21 +134,29 @@ pub(super) async fn transition(
     if !from.may_become(to) {
         return Err(Error::Illegal { from, to });
     }
-    sqlx::query("UPDATE sandboxes SET state = $2, reason = $3, changed_at = $4 WHERE id = $1")
-        .bind(id.as_str())
-        .bind(to.as_str())
-        .bind(reason.as_ref().map(columns::json).transpose()?)
-        .bind(transaction.now.timestamp_micros())
-        .execute(&mut transaction.connection)
-        .await?;
     row.sandbox.state = to;
     row.sandbox.reason = reason;
     row.sandbox.changed_at = transaction.now;
-    tell(transaction, &format!("sandbox.{}", to.as_str()), &row.sandbox).await?;
-    Ok(row)
+    let query = sqlx::query_scalar(TRANSITION)
+        .bind(id.as_str())
+        .bind(from.as_str())
+        .bind(to.as_str())
+        .bind(row.sandbox.reason.as_ref().map(columns::json).transpose()?)
+        .bind(transaction.now.timestamp_micros())
+        .bind(columns::json(&told(&row.sandbox))?);
+    // All rows rather than the first: the script has to run to its end.
+    match query.fetch_all(&mut transaction.connection).await?[..] {
+        [seq] => transaction.appended(seq).map(|()| row),
+        _ => Err(Error::Illegal { from, to }),
+    }
 }
 
 async fn tell(transaction: &mut Transaction, kind: &str, sandbox: &Sandbox) -> Result<()> {
+    let data = told(sandbox);
+    transaction.append(NewEvent { kind, sandbox: Some(sandbox.id.as_str()), process: None, data }).await
+}
+
+fn told(sandbox: &Sandbox) -> serde_json::Value {
     let mut data = json!({
         "name": sandbox.name,
         "session": sandbox.session.as_str(),
@@ -147,5 +166,5 @@ async fn tell(transaction: &mut Transaction, kind: &str, sandbox: &Sandbox) -> R
     if let Some(reason) = &sandbox.reason {
         data["reason"] = json!({ "code": reason.code, "detail": reason.detail });
     }
-    transaction.append(NewEvent { kind, sandbox: Some(sandbox.id.as_str()), process: None, data }).await
+    data
 }

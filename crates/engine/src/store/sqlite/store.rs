@@ -41,7 +41,7 @@ impl Store for SqliteStore {
             SandboxState::Stopping | SandboxState::Stopped | SandboxState::Failed | SandboxState::Deleted => Essential,
         };
         self.writer
-            .write(need, move |transaction| {
+            .write_whole(need, move |transaction| {
                 Box::pin(sandboxes::transition(transaction, id.clone(), to, reason.clone()))
             })
             .await
