@@ -49,7 +49,8 @@ test-user: test-needs
 	echo "the provider suite as an ordinary user:"; \
 	setpriv --reuid 65534 --regid 65534 --clear-groups env -i PATH="$$PATH" TMPDIR="$$place/tmp" "$$place/suite"
 
-lint:
+lint: build-needs
+	$(call need,python3,python3)
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check bans licenses sources; else python3 .ci/deny.py; fi
