@@ -142,7 +142,6 @@ async fn create(
         hostname: row.sandbox.name.clone(),
         root: row.template.root.clone(),
         workspace: row.sandbox.workspace.clone(),
-        env: merge([&row.template.env, &row.sandbox.env]),
     };
     // Registered before it is committed, so that a replay of the same key finds the creation in flight.
     let owner = Owner::new(inner, row, provider);

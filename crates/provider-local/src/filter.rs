@@ -21,6 +21,8 @@ pub(crate) enum BadFilter {
     Argument(u32),
     #[error("the rules of one system call are too long")]
     TooLong,
+    #[error("`ne` compares 32-bit arguments only")]
+    Wide,
 }
 
 #[derive(Deserialize)]
@@ -201,7 +203,7 @@ fn tests(condition: &Condition) -> Result<Vec<(sock_filter, Test)>, BadFilter> {
         Op::Eq => (u64::MAX, Test::MustEqual),
         Op::MaskedEq(mask) => (*mask, Test::MustEqual),
         Op::Ne if *width == Width::Dword => (u64::MAX, Test::MustDiffer),
-        Op::Ne => return Err(BadFilter::TooLong),
+        Op::Ne => return Err(BadFilter::Wide),
     };
     let word = |offset: u32, mask: u32, value: u32, test: Test| {
         vec![

@@ -63,7 +63,6 @@ fn spec(name: &str) -> Spec {
         hostname: "local".into(),
         root: Root::Host,
         workspace: WorkspaceSource::Empty,
-        env: std::collections::BTreeMap::new(),
     }
 }
 

@@ -5,7 +5,7 @@ pub mod report;
 pub mod suite;
 pub mod unix;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::path::PathBuf;
 
 use async_trait::async_trait;
 use sandbar_api::{Root, SandboxId, WorkspaceSource};
@@ -26,8 +26,6 @@ pub struct Spec {
     pub hostname: String,
     pub root: Root,
     pub workspace: WorkspaceSource,
-    /// For every process.
-    pub env: BTreeMap<String, String>,
 }
 
 /// What a provider found of its own making.

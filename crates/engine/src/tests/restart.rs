@@ -52,7 +52,6 @@ async fn the_lost_are_said_to_be_lost_and_orphans_are_removed() -> Tested {
         hostname: "orphan".into(),
         root: sandbar_api::Root::Host,
         workspace: sandbar_api::WorkspaceSource::Empty,
-        env: [].into(),
     };
     bed.provider.create(&spec).await?;
     bed.restart().await?;

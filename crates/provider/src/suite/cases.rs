@@ -1,6 +1,6 @@
 //! The contract's cases.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use sandbar_api::{Root, SandboxId, WorkspaceSource};
 use sandbar_guest::protocol::{HelloRequest, VERSION};
@@ -34,7 +34,6 @@ fn spec() -> Result<Spec, String> {
         hostname: "suite".into(),
         root: Root::Host,
         workspace: WorkspaceSource::Empty,
-        env: BTreeMap::new(),
     })
 }
 
