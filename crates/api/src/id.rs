@@ -72,6 +72,7 @@ ids! {
     SandboxId "sbx-" "sandbox"
     SessionId "ses-" "session"
     ProcessId "prc-" "process"
+    SnapshotId "snp-" "snapshot"
     TokenId "tok-" "token"
 }
 

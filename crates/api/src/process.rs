@@ -67,6 +67,14 @@ pub enum ExitReason {
     Killed,
     /// Its sandbox was stopped or deleted.
     Stopped,
+    /// The kernel killed it, or something it started, because the sandbox's memory limit was reached.
+    Oom,
+    /// It was killed because it had reached the sandbox's process limit.
+    PidsLimit,
+    /// It failed while the sandbox's disk limit was reached.
+    DiskLimit,
+    /// It was killed because it wrote more output than the sandbox's limit.
+    OutputLimit,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::{HumanDuration, SandboxId, SessionId};
+use crate::{HumanDuration, SandboxId, SessionId, SnapshotId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -104,6 +104,9 @@ pub struct CreateSandbox {
     pub ttl: Option<HumanDuration>,
     #[serde(default)]
     pub workspace: WorkspaceSource,
+    /// A snapshot, by id or name, to start from instead of an empty sandbox; its template is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// An existing session to belong to; a new one is made when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
@@ -122,6 +125,9 @@ pub struct Sandbox {
     pub labels: BTreeMap<String, String>,
     pub env: BTreeMap<String, String>,
     pub workspace: WorkspaceSource,
+    /// The snapshot it was made from; it may be gone by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<SnapshotId>,
     pub created_at: DateTime<Utc>,
     /// When it last changed state.
     pub changed_at: DateTime<Utc>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::HumanDuration;
+use crate::{HumanDuration, Idle, Layer, Limits, Profile, Requirement, profile};
 
 /// What `/` is made of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -20,7 +20,27 @@ pub enum Root {
     },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+/// Who workloads are inside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum User {
+    /// An ordinary user without any capability.
+    #[default]
+    Agent,
+    /// Root of the sandbox's own user namespace, with the few capabilities that package managers need.
+    Root,
+}
+
+impl User {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Root => "root",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
     /// The file's name without `.toml`.
@@ -32,6 +52,18 @@ pub struct Template {
     pub provider: String,
     #[serde(default)]
     pub root: Root,
+    /// How tight: `open`, `standard` or `hardened`.
+    #[serde(default = "standard")]
+    pub profile: String,
+    /// Where this template asks something else of a layer than its profile does.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub layers: BTreeMap<Layer, Requirement>,
+    #[serde(default)]
+    pub user: User,
+    #[serde(default)]
+    pub limits: Limits,
+    #[serde(default)]
+    pub idle: Idle,
     /// For every process of the sandbox.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -50,6 +82,10 @@ fn local() -> String {
     "local".into()
 }
 
+fn standard() -> String {
+    profile::DEFAULT.into()
+}
+
 fn gibibyte() -> u64 {
     1 << 30
 }
@@ -65,6 +101,11 @@ impl Default for Template {
             description: "The host's programs, an empty workspace, no network.".into(),
             provider: local(),
             root: Root::Host,
+            profile: standard(),
+            layers: BTreeMap::new(),
+            user: User::Agent,
+            limits: Limits::default(),
+            idle: Idle::default(),
             env: BTreeMap::new(),
             ttl: None,
             output_retention: gibibyte(),
@@ -73,7 +114,16 @@ impl Default for Template {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+impl Template {
+    /// What is asked of each layer but the limits: the profile's word, unless the template has one of its own.
+    pub fn requirements(&self) -> BTreeMap<Layer, Requirement> {
+        let mut asked = Profile::named(&self.profile).map(|profile| profile.layers).unwrap_or_default();
+        asked.extend(&self.layers);
+        asked
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct TemplateList {
     pub templates: Vec<Template>,
 }

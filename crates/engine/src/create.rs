@@ -71,6 +71,7 @@ fn plan(
         labels: request.labels,
         env: request.env,
         workspace: request.workspace,
+        from: None,
         created_at: now,
         changed_at: now,
         expires_at: ttl.map(|ttl| expiry(now, ttl)).transpose()?,
@@ -130,6 +131,20 @@ pub(crate) fn merge<'a>(env: impl IntoIterator<Item = &'a BTreeMap<String, Strin
     env.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
+/// What the provider is told of a sandbox.
+pub(crate) fn spec(sandbox: &Sandbox, template: &Template) -> Spec {
+    Spec {
+        id: sandbox.id.clone(),
+        hostname: sandbox.name.clone(),
+        root: template.root.clone(),
+        workspace: sandbox.workspace.clone(),
+        layers: template.requirements(),
+        user: template.user,
+        limits: template.limits.clone(),
+        from: sandbox.from.clone(),
+    }
+}
+
 async fn create(
     inner: &Arc<Inner>,
     new: NewSandbox,
@@ -137,12 +152,7 @@ async fn create(
     begun: Instant,
 ) -> Result<CreateOutcome, Problem> {
     let row = new.row.clone();
-    let spec = Spec {
-        id: row.sandbox.id.clone(),
-        hostname: row.sandbox.name.clone(),
-        root: row.template.root.clone(),
-        workspace: row.sandbox.workspace.clone(),
-    };
+    let spec = spec(&row.sandbox, &row.template);
     // Registered before it is committed, so that a replay of the same key finds the creation in flight.
     let owner = Owner::new(inner, row, provider);
     // The kernel makes the sandbox while the disk takes the record. One that the record then refuses is removed again,

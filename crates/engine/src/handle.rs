@@ -7,11 +7,12 @@ use std::{
 };
 
 use sandbar_api::{Code, Problem, ProcessId, Sandbox, SandboxId, SandboxState, Template};
-use sandbar_provider::{Guest, Provider};
+use sandbar_provider::{Guest, Provider, Spec};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use crate::{
+    create,
     owner::{Reply, Verb},
     problem,
     process::Live,
@@ -76,6 +77,10 @@ impl Handle {
 
     pub(crate) fn sandbox(&self) -> Sandbox {
         self.record.borrow().clone()
+    }
+
+    pub(crate) fn spec(&self) -> Spec {
+        create::spec(&self.record.borrow(), &self.template)
     }
 
     pub(crate) fn state(&self) -> SandboxState {

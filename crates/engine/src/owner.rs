@@ -142,7 +142,7 @@ impl Owner {
             _ => return Err(problem::wrong_state(&self.handle.record.borrow())),
         }
         self.transition(SandboxState::Creating, Some(reason("requested", "It is being started."))).await?;
-        let started = self.handle.provider.start(&self.handle.id).await.map_err(problem::from_provider);
+        let started = self.handle.provider.start(&self.handle.spec()).await.map_err(problem::from_provider);
         let started = match started {
             Ok(()) => self.connect().await,
             Err(problem) => Err(problem),

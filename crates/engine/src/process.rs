@@ -251,6 +251,7 @@ fn plan(handle: &Handle, request: StartProcess) -> Result<(Process, StartRequest
         stdin: request.stdin || size.is_some(),
         terminal: size,
         timeout_ms,
+        max_output: 0,
     };
     Ok((process, start))
 }

@@ -196,6 +196,8 @@ impl Pump {
         let stopping = *self.handle.fate.borrow() != Fate::Alive;
         let reason = match exit.reason() {
             protocol::ExitReason::Timeout => ExitReason::Timeout,
+            protocol::ExitReason::PidsLimit => ExitReason::PidsLimit,
+            protocol::ExitReason::OutputLimit => ExitReason::OutputLimit,
             _ if stopping => ExitReason::Stopped,
             protocol::ExitReason::Killed => ExitReason::Killed,
             protocol::ExitReason::ByItself => ExitReason::Exited,

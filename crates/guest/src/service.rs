@@ -61,6 +61,14 @@ impl Guest for Service {
         Ok(Response::new(wire::WriteInputReply { offset }))
     }
 
+    async fn probe(&self, _: Request<wire::ProbeRequest>) -> Answer<wire::ProbeReply> {
+        Err(Status::unimplemented("probe"))
+    }
+
+    async fn relieve(&self, _: Request<wire::RelieveRequest>) -> Answer<wire::RelieveReply> {
+        Err(Status::unimplemented("relieve"))
+    }
+
     async fn signal(&self, request: Request<wire::SignalRequest>) -> Answer<wire::SignalReply> {
         let wire::SignalRequest { process_id, signal } = request.into_inner();
         let (process, order) = match signal {

@@ -27,7 +27,7 @@ pub(crate) const WORKSPACE: &str = "workspace";
 const SPEC: &str = "sandbox.json";
 
 /// What `start` needs to know; written last, so that a directory without it was never finished.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub spec: Spec,
     pub uids: Uids,

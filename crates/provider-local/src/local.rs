@@ -12,8 +12,8 @@ use std::{
 
 use async_trait::async_trait;
 use rustix::process::Signal;
-use sandbar_api::{Root, SandboxId, WorkspaceSource};
-use sandbar_provider::{Error, Found, Guest, HostReport, Provider, Spec};
+use sandbar_api::{LayerReport, Root, SandboxId, SnapshotId, WorkspaceSource};
+use sandbar_provider::{Counters, Error, Found, Guest, HostReport, Provider, Spec};
 use tokio::io::AsyncReadExt;
 
 use crate::{
@@ -205,7 +205,7 @@ impl Provider for Local {
     async fn create(&self, spec: &Spec) -> Result<(), Error> {
         let path = self.path(&spec.id);
         if directory::read(&path)?.is_some() {
-            return self.start(&spec.id).await;
+            return self.start(spec).await;
         }
         let spec = Spec { workspace: self.check_workspace(&spec.workspace)?, ..spec.clone() };
         let record = Record { uids: self.shared.register.take(&path)?, spec };
@@ -224,7 +224,44 @@ impl Provider for Local {
         made
     }
 
-    async fn start(&self, id: &SandboxId) -> Result<(), Error> {
+    async fn bind(&self, _: &Spec) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn inspect(&self, _: &Spec) -> Result<Vec<LayerReport>, Error> {
+        Ok(vec![])
+    }
+
+    async fn freeze(&self, _: &SandboxId) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn thaw(&self, _: &SandboxId) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn snapshot(&self, _: &SandboxId, _: &SnapshotId) -> Result<u64, Error> {
+        Ok(0)
+    }
+
+    async fn discard(&self, _: &SnapshotId) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn snapshots(&self) -> Result<Vec<SnapshotId>, Error> {
+        Ok(vec![])
+    }
+
+    async fn counters(&self, _: &SandboxId) -> Result<Counters, Error> {
+        Ok(Counters::default())
+    }
+
+    async fn refused_fork(&self, _: &SandboxId) -> Result<(), Error> {
+        std::future::pending().await
+    }
+
+    async fn start(&self, spec: &Spec) -> Result<(), Error> {
+        let id = &spec.id;
         if self.guest(id)?.is_some() {
             return Ok(());
         }

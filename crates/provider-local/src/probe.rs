@@ -1,6 +1,6 @@
 //! What this host can enforce, found by making a sandbox and asking inside it. A configuration is not evidence.
 
-use sandbar_api::{Root, SandboxId, WorkspaceSource};
+use sandbar_api::SandboxId;
 use sandbar_guest::protocol::{FollowFrom, FollowRequest, StartRequest, follow_event::Event, follow_request::Message};
 use sandbar_provider::{Error, Finding, HostReport, Provider, Spec};
 
@@ -52,7 +52,7 @@ async fn trial(local: &Local) -> Result<String, Error> {
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| Error::io("get randomness")(errno.into()))?;
     let id = SandboxId::from_parts(0, random);
-    let spec = Spec { id: id.clone(), hostname: "probe".into(), root: Root::Host, workspace: WorkspaceSource::Empty };
+    let spec = Spec::standard(id.clone(), "probe");
     local.create(&spec).await?;
     let facts = ask(local, &id).await;
     local.destroy(&id).await?;

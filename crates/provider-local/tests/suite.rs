@@ -58,12 +58,7 @@ fn spec(name: &str) -> Spec {
     for (to, from) in random.iter_mut().zip(name.bytes().rev()) {
         *to = from;
     }
-    Spec {
-        id: sandbar_api::SandboxId::from_parts(2, random),
-        hostname: "local".into(),
-        root: Root::Host,
-        workspace: WorkspaceSource::Empty,
-    }
+    Spec::standard(sandbar_api::SandboxId::from_parts(2, random), "local")
 }
 
 /// Makes the sandbox, runs the script in it, removes it.
@@ -122,7 +117,7 @@ async fn a_link_in_the_place_of_a_bound_workspace_is_not_followed(home: &Home) -
     // What a workload could do that can write to the parent through a workspace of its own.
     std::fs::rename(&shared, home.0.join("parent/moved")).map_err(|error| error.to_string())?;
     std::os::unix::fs::symlink(&secret, &shared).map_err(|error| error.to_string())?;
-    let started = provider.start(&spec.id).await;
+    let started = provider.start(&spec).await;
     provider.destroy(&spec.id).await.map_err(|error| format!("{error:?}"))?;
     // The control: an ordinary open follows the link.
     same("control", &shared.join("s").exists(), &true)?;

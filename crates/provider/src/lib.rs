@@ -5,10 +5,12 @@ pub mod report;
 pub mod suite;
 pub mod unix;
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
-use sandbar_api::{Root, SandboxId, WorkspaceSource};
+use sandbar_api::{
+    Layer, LayerReport, Limits, Profile, Requirement, Root, SandboxId, SnapshotId, User, WorkspaceSource, profile,
+};
 use sandbar_guest::protocol::guest_client::GuestClient;
 use serde::{Deserialize, Serialize};
 use tonic::transport::Channel;
@@ -18,14 +20,63 @@ pub use report::{Finding, HostReport};
 /// A connection to a sandbox's guest, cheap to clone.
 pub type Guest = GuestClient<Channel>;
 
-/// Everything a provider needs to make a sandbox; stored with it, so that `start` needs nothing else.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Everything a provider needs to make a sandbox, or to start it again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     pub id: SandboxId,
     /// Its name is its host name.
     pub hostname: String,
     pub root: Root,
     pub workspace: WorkspaceSource,
+    /// What the profile and the template together ask of each layer but the limits.
+    pub layers: BTreeMap<Layer, Requirement>,
+    pub user: User,
+    pub limits: Limits,
+    /// Its first files are those of this snapshot.
+    pub from: Option<SnapshotId>,
+}
+
+impl Spec {
+    /// With the host's programs, an empty workspace and the standard profile.
+    pub fn standard(id: SandboxId, hostname: impl Into<String>) -> Self {
+        Self {
+            id,
+            hostname: hostname.into(),
+            root: Root::Host,
+            workspace: WorkspaceSource::Empty,
+            layers: Profile::named(profile::DEFAULT).map(|profile| profile.layers).unwrap_or_default(),
+            user: User::Agent,
+            limits: Limits::default(),
+            from: None,
+        }
+    }
+
+    /// What is asked of a layer; a limit is required exactly when it is stated.
+    pub fn requirement(&self, layer: Layer) -> Requirement {
+        let stated = |stated: bool| if stated { Requirement::Required } else { Requirement::Off };
+        match layer {
+            Layer::Memory => stated(self.limits.memory.is_some()),
+            Layer::Cpu => stated(self.limits.cpu.is_some()),
+            Layer::Processes => stated(self.limits.processes.is_some()),
+            Layer::OpenFiles => stated(self.limits.open_files.is_some()),
+            Layer::Tmpfs => stated(self.limits.tmpfs.is_some()),
+            Layer::Disk => stated(self.limits.disk.is_some()),
+            other => self.layers.get(&other).copied().unwrap_or(Requirement::Off),
+        }
+    }
+}
+
+/// What a sandbox has run into so far; numbers only ever grow while it runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Processes that the kernel killed for want of memory.
+    pub oom_kills: u64,
+    /// Forks that the process limit refused.
+    pub refused_forks: u64,
+    /// Whether there is no room left within the disk limit.
+    pub disk_full: bool,
+    /// Processor time of all workload processes, where it can be told.
+    pub cpu: Option<Duration>,
 }
 
 /// What a provider found of its own making.
@@ -72,8 +123,35 @@ pub trait Provider: Send + Sync + 'static {
     /// Makes the sandbox's files and starts it. Leaves nothing behind when it fails.
     async fn create(&self, spec: &Spec) -> Result<(), Error>;
 
-    /// Starts a sandbox whose files exist.
-    async fn start(&self, id: &SandboxId) -> Result<(), Error>;
+    /// Starts a sandbox whose files exist. The spec is the one it was created with, but for what was bound late.
+    async fn start(&self, spec: &Spec) -> Result<(), Error>;
+
+    /// Gives a running sandbox that nobody has used yet the host name and the workspace of `spec`.
+    async fn bind(&self, spec: &Spec) -> Result<(), Error>;
+
+    /// What is in force, by a probe inside this very sandbox: a report for each layer.
+    async fn inspect(&self, spec: &Spec) -> Result<Vec<LayerReport>, Error>;
+
+    /// Holds every process but the guest still; returns when they stand. Repeating it is fine.
+    async fn freeze(&self, id: &SandboxId) -> Result<(), Error>;
+
+    async fn thaw(&self, id: &SandboxId) -> Result<(), Error>;
+
+    /// Keeps the sandbox's files as they are now, under a name that outlives the sandbox, and tells the bytes that took.
+    /// The caller has frozen or stopped it. Leaves nothing behind when it fails; repeating it keeps what was kept.
+    async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<u64, Error>;
+
+    /// Gives a snapshot up. What sandboxes made from it stand on stays until they are gone. Fine if there is none.
+    async fn discard(&self, snapshot: &SnapshotId) -> Result<(), Error>;
+
+    /// All snapshots that were not given up, after a restart of the server too.
+    async fn snapshots(&self) -> Result<Vec<SnapshotId>, Error>;
+
+    /// What the sandbox has run into so far.
+    async fn counters(&self, id: &SandboxId) -> Result<Counters, Error>;
+
+    /// Returns when a fork was refused by the process limit since the call. Never, where there is no such limit.
+    async fn refused_fork(&self, id: &SandboxId) -> Result<(), Error>;
 
     /// Ends every process; files stay. Returns when they are gone.
     async fn stop(&self, id: &SandboxId) -> Result<(), Error>;

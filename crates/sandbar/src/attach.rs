@@ -79,6 +79,10 @@ impl Attachment<'_> {
         match exit.reason {
             ExitReason::Timeout => self.print.say("killed: the command's timeout was over"),
             ExitReason::Stopped => self.print.say("killed: the sandbox was stopped"),
+            ExitReason::Oom => self.print.say("killed: the sandbox's memory limit was reached"),
+            ExitReason::PidsLimit => self.print.say("killed: the sandbox's process limit was reached"),
+            ExitReason::OutputLimit => self.print.say("killed: the sandbox's output limit was reached"),
+            ExitReason::DiskLimit => self.print.say("failed: the sandbox's disk limit was reached"),
             ExitReason::Exited | ExitReason::Killed => {}
         }
         // The kernel keeps eight bits of it too.

@@ -47,12 +47,7 @@ async fn the_lost_are_said_to_be_lost_and_orphans_are_removed() -> Tested {
     let stranger = ProcessId::from_parts(1, [1; 10]);
     guest.write(stranger.as_str(), b"nobody was told of me");
     let orphan = SandboxId::from_parts(1, [1; 10]);
-    let spec = Spec {
-        id: orphan.clone(),
-        hostname: "orphan".into(),
-        root: sandbar_api::Root::Host,
-        workspace: sandbar_api::WorkspaceSource::Empty,
-    };
+    let spec = Spec::standard(orphan.clone(), "orphan");
     bed.provider.create(&spec).await?;
     bed.restart().await?;
     let found = bed.engine.get("dead").await?;

@@ -17,9 +17,9 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
-use sandbar_api::SandboxId;
+use sandbar_api::{LayerReport, SandboxId, SnapshotId};
 use sandbar_guest::protocol::{guest_server::GuestServer, *};
-use sandbar_provider::{Error, Found, Guest as Client, HostReport, Provider, Spec};
+use sandbar_provider::{Counters, Error, Found, Guest as Client, HostReport, Provider, Spec};
 use tokio::{
     net::UnixListener,
     sync::{Notify, watch},
@@ -115,9 +115,45 @@ impl Provider for Scripted {
         self.launch(&spec.id).map_err(Error::io("start the script"))
     }
 
-    async fn start(&self, id: &SandboxId) -> Result<(), Error> {
-        self.get(id).ok_or_else(|| Error::Unknown(id.clone()))?;
-        self.launch(id).map_err(Error::io("start the script"))
+    async fn start(&self, spec: &Spec) -> Result<(), Error> {
+        self.get(&spec.id).ok_or_else(|| Error::Unknown(spec.id.clone()))?;
+        self.launch(&spec.id).map_err(Error::io("start the script"))
+    }
+
+    async fn bind(&self, _: &Spec) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn inspect(&self, _: &Spec) -> Result<Vec<LayerReport>, Error> {
+        Ok(vec![])
+    }
+
+    async fn freeze(&self, _: &SandboxId) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn thaw(&self, _: &SandboxId) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn snapshot(&self, _: &SandboxId, _: &SnapshotId) -> Result<u64, Error> {
+        Ok(0)
+    }
+
+    async fn discard(&self, _: &SnapshotId) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn snapshots(&self) -> Result<Vec<SnapshotId>, Error> {
+        Ok(vec![])
+    }
+
+    async fn counters(&self, _: &SandboxId) -> Result<Counters, Error> {
+        Ok(Counters::default())
+    }
+
+    async fn refused_fork(&self, _: &SandboxId) -> Result<(), Error> {
+        std::future::pending().await
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), Error> {
@@ -220,6 +256,14 @@ type Answer<T> = Result<Response<T>, Status>;
 
 #[async_trait]
 impl guest_server::Guest for Script {
+    async fn probe(&self, _: Request<ProbeRequest>) -> Answer<ProbeReply> {
+        Err(Status::unimplemented("probe"))
+    }
+
+    async fn relieve(&self, _: Request<RelieveRequest>) -> Answer<RelieveReply> {
+        Err(Status::unimplemented("relieve"))
+    }
+
     async fn hello(&self, _: Request<HelloRequest>) -> Answer<HelloReply> {
         let sandbox_id = self.0.id.to_string();
         Ok(Response::new(HelloReply { protocol: VERSION, version: String::new(), sandbox_id, boot_id: String::new() }))

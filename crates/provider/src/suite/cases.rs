@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandbar_api::{Root, SandboxId, WorkspaceSource};
+use sandbar_api::{Root, SandboxId};
 use sandbar_guest::protocol::{HelloRequest, VERSION};
 
 use super::{Case, Outcome, Subject, inside::run, same};
@@ -29,12 +29,7 @@ fn spec() -> Result<Spec, String> {
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random))
         .map_err(|error| error.to_string())?;
-    Ok(Spec {
-        id: SandboxId::from_parts(1, random),
-        hostname: "suite".into(),
-        root: Root::Host,
-        workspace: WorkspaceSource::Empty,
-    })
+    Ok(Spec::standard(SandboxId::from_parts(1, random), "suite"))
 }
 
 fn said(error: Error) -> String {
@@ -69,14 +64,14 @@ async fn verbs_may_be_repeated<S: Subject>(subject: &S) -> Outcome {
     let mut guest = provider.connect(&spec.id).await.map_err(said)?;
     let boot = guest.hello(HelloRequest {}).await.map_err(|status| status.to_string())?.into_inner().boot_id;
     provider.create(&spec).await.map_err(said)?;
-    provider.start(&spec.id).await.map_err(said)?;
+    provider.start(&spec).await.map_err(said)?;
     let again = guest.hello(HelloRequest {}).await.map_err(|status| status.to_string())?.into_inner().boot_id;
     same("boot", &again, &boot)?;
     for _ in 0..2 {
         provider.stop(&spec.id).await.map_err(said)?;
     }
     for _ in 0..2 {
-        provider.start(&spec.id).await.map_err(said)?;
+        provider.start(&spec).await.map_err(said)?;
     }
     for _ in 0..2 {
         provider.destroy(&spec.id).await.map_err(said)?;
@@ -96,7 +91,7 @@ async fn stop_keeps_files_and_ends_processes<S: Subject>(subject: &S) -> Outcome
     if provider.connect(&spec.id).await.is_ok() {
         return Err("a stopped sandbox took a connection".into());
     }
-    provider.start(&spec.id).await.map_err(said)?;
+    provider.start(&spec).await.map_err(said)?;
     let guest = provider.connect(&spec.id).await.map_err(said)?;
     let look = "cat /workspace/w ~/h; for c in /proc/[0-9]*/comm; do read -r n < $c && [ \"$n\" = sleep ] && echo alive; done; true";
     same("after start", &run(&guest, look).await?.output.as_str(), &"kept\nkept\n")?;
@@ -140,7 +135,7 @@ async fn death_of_the_guest_is_noticed<S: Subject>(subject: &S) -> Outcome {
 async fn what_is_unknown_is_said_to_be<S: Subject>(subject: &S) -> Outcome {
     let provider = subject.open().await?;
     let id = spec()?.id;
-    for (verb, result) in [("start", provider.start(&id).await), ("stop", provider.stop(&id).await)] {
+    for (verb, result) in [("start", provider.start(&Spec::standard(id.clone(), "none")).await), ("stop", provider.stop(&id).await)] {
         if !matches!(result, Err(Error::Unknown(_))) {
             return Err(format!("{verb} of an unknown sandbox: {result:?}"));
         }

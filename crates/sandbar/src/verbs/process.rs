@@ -178,6 +178,10 @@ fn state(process: &Process) -> String {
                 ExitReason::Timeout => ", timeout",
                 ExitReason::Killed => ", killed",
                 ExitReason::Stopped => ", stopped",
+                ExitReason::Oom => ", oom",
+                ExitReason::PidsLimit => ", pids limit",
+                ExitReason::DiskLimit => ", disk limit",
+                ExitReason::OutputLimit => ", output limit",
             };
             format!("exited ({}{why})", exit.code)
         }

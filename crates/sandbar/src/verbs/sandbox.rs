@@ -115,6 +115,7 @@ pub(crate) async fn create(args: Create, context: &Context) -> Result<u8, Failur
         env: unique("variable", args.env)?,
         ttl: args.ttl,
         workspace: source(args.workspace.as_ref())?,
+        from: None,
         session: None,
     };
     let created = spinner::during("creating", client.create(&request, args.idempotency_key.as_deref())).await?;

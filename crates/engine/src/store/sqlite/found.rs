@@ -95,6 +95,7 @@ fn decode(row: &SqliteRow) -> Result<SandboxRow> {
         labels: from_json(row.try_get("labels")?)?,
         env: from_json(row.try_get("env")?)?,
         workspace: from_json(row.try_get("workspace")?)?,
+        from: row.try_get::<Option<&str>, _>("from_snapshot")?.map(parse).transpose()?,
         created_at: time(row.try_get("created_at")?)?,
         changed_at: time(row.try_get("changed_at")?)?,
         expires_at: row.try_get::<Option<i64>, _>("expires_at")?.map(time).transpose()?,

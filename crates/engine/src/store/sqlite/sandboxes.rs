@@ -76,8 +76,8 @@ async fn insert(transaction: &mut Transaction, row: &SandboxRow) -> Result<()> {
     let labels = columns::json(&sandbox.labels)?;
     sqlx::query(
         "INSERT INTO sandboxes (id, name, session, state, reason, template_name, template, provider, labels, env,
-                                workspace, created_at, changed_at, expires_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+                                workspace, created_at, changed_at, expires_at, from_snapshot)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
     )
     .bind(sandbox.id.as_str())
     .bind(&sandbox.name)
@@ -93,6 +93,7 @@ async fn insert(transaction: &mut Transaction, row: &SandboxRow) -> Result<()> {
     .bind(sandbox.created_at.timestamp_micros())
     .bind(sandbox.changed_at.timestamp_micros())
     .bind(sandbox.expires_at.map(|at| at.timestamp_micros()))
+    .bind(sandbox.from.as_ref().map(|from| from.as_str()))
     .execute(&mut transaction.connection)
     .await
     .map_err(|error| {

@@ -97,6 +97,7 @@ pub(super) fn new_sandbox(name: &str) -> NewSandbox {
         labels: BTreeMap::new(),
         env: BTreeMap::from([("SECRET".into(), "of the environment".into())]),
         workspace: WorkspaceSource::Empty,
+        from: None,
         created_at: at,
         changed_at: at,
         expires_at: None,
