@@ -69,6 +69,7 @@ codes! {
     CommandNotExecutable "command_not_executable" 422 "The command cannot be executed"
     IdempotencyMismatch "idempotency_mismatch" 422 "The Idempotency-Key was used for another request"
     NotEnforceable "not_enforceable" 422 "This host cannot enforce what the sandbox requires"
+    Declined "declined" 422 "The sandbox's provider cannot do this"
     TooMany "too_many" 429 "Too many"
     Internal "internal" 500 "Sandbar failed"
     GuestUnreachable "guest_unreachable" 502 "The sandbox does not answer"

@@ -59,6 +59,9 @@ pub(crate) fn from_provider(error: sandbar_provider::Error) -> Problem {
         Error::BadSpec { fix, .. } => Problem::new(Code::BadPath, format!("{text}."), fix),
         Error::DiskFull { .. } => Problem::new(Code::DiskFull, format!("{text}."), FREE_SPACE),
         Error::Unreachable { .. } => unreachable(text),
+        Error::Declined { .. } => {
+            Problem::new(Code::Declined, format!("{text}."), "Use a template of a provider that can.")
+        }
         Error::Unknown(_) | Error::Io { .. } => {
             let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();
             tracing::error!(error = %text, cause, "the provider failed");

@@ -100,6 +100,9 @@ pub enum Error {
     DiskFull { path: PathBuf },
     #[error("the guest of {id} does not answer: {cause}")]
     Unreachable { id: SandboxId, cause: String },
+    /// Not every provider can do everything.
+    #[error("the provider `{provider}` cannot {verb} a sandbox")]
+    Declined { provider: &'static str, verb: &'static str },
     #[error("failed to {action}")]
     Io { action: String, source: std::io::Error },
 }
@@ -127,31 +130,47 @@ pub trait Provider: Send + Sync + 'static {
     async fn start(&self, spec: &Spec) -> Result<(), Error>;
 
     /// Gives a running sandbox that nobody has used yet the host name and the workspace of `spec`.
-    async fn bind(&self, spec: &Spec) -> Result<(), Error>;
+    async fn bind(&self, _spec: &Spec) -> Result<(), Error> {
+        Err(Error::Declined { provider: self.name(), verb: "claim" })
+    }
 
     /// What is in force, by a probe inside this very sandbox: a report for each layer.
     async fn inspect(&self, spec: &Spec) -> Result<Vec<LayerReport>, Error>;
 
     /// Holds every process but the guest still; returns when they stand. Repeating it is fine.
-    async fn freeze(&self, id: &SandboxId) -> Result<(), Error>;
+    async fn freeze(&self, _id: &SandboxId) -> Result<(), Error> {
+        Err(Error::Declined { provider: self.name(), verb: "pause" })
+    }
 
-    async fn thaw(&self, id: &SandboxId) -> Result<(), Error>;
+    async fn thaw(&self, _id: &SandboxId) -> Result<(), Error> {
+        Err(Error::Declined { provider: self.name(), verb: "resume" })
+    }
 
     /// Keeps the sandbox's files as they are now, under a name that outlives the sandbox, and tells the bytes that took.
     /// The caller has frozen or stopped it. Leaves nothing behind when it fails; repeating it keeps what was kept.
-    async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<u64, Error>;
+    async fn snapshot(&self, _id: &SandboxId, _snapshot: &SnapshotId) -> Result<u64, Error> {
+        Err(Error::Declined { provider: self.name(), verb: "snapshot" })
+    }
 
     /// Gives a snapshot up. What sandboxes made from it stand on stays until they are gone. Fine if there is none.
-    async fn discard(&self, snapshot: &SnapshotId) -> Result<(), Error>;
+    async fn discard(&self, _snapshot: &SnapshotId) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// All snapshots that were not given up, after a restart of the server too.
-    async fn snapshots(&self) -> Result<Vec<SnapshotId>, Error>;
+    async fn snapshots(&self) -> Result<Vec<SnapshotId>, Error> {
+        Ok(Vec::new())
+    }
 
     /// What the sandbox has run into so far.
-    async fn counters(&self, id: &SandboxId) -> Result<Counters, Error>;
+    async fn counters(&self, _id: &SandboxId) -> Result<Counters, Error> {
+        Ok(Counters::default())
+    }
 
     /// Returns when a fork was refused by the process limit since the call. Never, where there is no such limit.
-    async fn refused_fork(&self, id: &SandboxId) -> Result<(), Error>;
+    async fn refused_fork(&self, _id: &SandboxId) -> Result<(), Error> {
+        std::future::pending().await
+    }
 
     /// Ends every process; files stay. Returns when they are gone.
     async fn stop(&self, id: &SandboxId) -> Result<(), Error>;

@@ -98,10 +98,15 @@ impl Provider for Bare {
     }
 
     async fn create(&self, spec: &Spec) -> Result<(), Error> {
-        self.start(&spec.id).await
+        self.start(spec).await
     }
 
-    async fn start(&self, id: &SandboxId) -> Result<(), Error> {
+    async fn inspect(&self, _: &Spec) -> Result<Vec<sandbar_api::LayerReport>, Error> {
+        Ok(vec![])
+    }
+
+    async fn start(&self, spec: &Spec) -> Result<(), Error> {
+        let id = &spec.id;
         let listener = UnixListener::bind(self.root.join(id.as_str())).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         let child = command.env(GUEST, id.as_str()).stdin(std::os::fd::OwnedFd::from(listener)).spawn().unwrap();

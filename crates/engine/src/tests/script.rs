@@ -17,9 +17,9 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
-use sandbar_api::{LayerReport, SandboxId, SnapshotId};
+use sandbar_api::{LayerReport, SandboxId};
 use sandbar_guest::protocol::{guest_server::GuestServer, *};
-use sandbar_provider::{Counters, Error, Found, Guest as Client, HostReport, Provider, Spec};
+use sandbar_provider::{Error, Found, Guest as Client, HostReport, Provider, Spec};
 use tokio::{
     net::UnixListener,
     sync::{Notify, watch},
@@ -120,40 +120,8 @@ impl Provider for Scripted {
         self.launch(&spec.id).map_err(Error::io("start the script"))
     }
 
-    async fn bind(&self, _: &Spec) -> Result<(), Error> {
-        Ok(())
-    }
-
     async fn inspect(&self, _: &Spec) -> Result<Vec<LayerReport>, Error> {
         Ok(vec![])
-    }
-
-    async fn freeze(&self, _: &SandboxId) -> Result<(), Error> {
-        Ok(())
-    }
-
-    async fn thaw(&self, _: &SandboxId) -> Result<(), Error> {
-        Ok(())
-    }
-
-    async fn snapshot(&self, _: &SandboxId, _: &SnapshotId) -> Result<u64, Error> {
-        Ok(0)
-    }
-
-    async fn discard(&self, _: &SnapshotId) -> Result<(), Error> {
-        Ok(())
-    }
-
-    async fn snapshots(&self) -> Result<Vec<SnapshotId>, Error> {
-        Ok(vec![])
-    }
-
-    async fn counters(&self, _: &SandboxId) -> Result<Counters, Error> {
-        Ok(Counters::default())
-    }
-
-    async fn refused_fork(&self, _: &SandboxId) -> Result<(), Error> {
-        std::future::pending().await
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), Error> {

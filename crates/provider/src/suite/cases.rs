@@ -135,7 +135,9 @@ async fn death_of_the_guest_is_noticed<S: Subject>(subject: &S) -> Outcome {
 async fn what_is_unknown_is_said_to_be<S: Subject>(subject: &S) -> Outcome {
     let provider = subject.open().await?;
     let id = spec()?.id;
-    for (verb, result) in [("start", provider.start(&Spec::standard(id.clone(), "none")).await), ("stop", provider.stop(&id).await)] {
+    for (verb, result) in
+        [("start", provider.start(&Spec::standard(id.clone(), "none")).await), ("stop", provider.stop(&id).await)]
+    {
         if !matches!(result, Err(Error::Unknown(_))) {
             return Err(format!("{verb} of an unknown sandbox: {result:?}"));
         }
