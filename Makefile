@@ -1,6 +1,9 @@
 # make run    builds and starts Sandbar, prints a link
 # make test   installs what the tests need and runs them all
+# make attacks  tries to break out, as this user and as an ordinary one; ATTACK=part-of-a-name chooses
 # make lint   format, clippy, dependency policy
+# make fuzz   each fuzz target for FUZZ_SECONDS (60); make test gives each one second
+# make corpus real programs inside a sandbox
 # make bench  measures against peers on this machine
 
 SHELL := /bin/bash
@@ -11,10 +14,15 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # A package is installed only when its program is missing, so that a second run needs no network.
 define need
-	@command -v $(1) >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq $(2); }
+	@PATH="$$PATH:/usr/sbin" command -v $(1) >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq $(2); }
 endef
 
-.PHONY: help run build build-needs test test-needs test-user lint bench bench-needs
+# What is only compared with may be missing: the script says so.
+define wish
+	@PATH="$$PATH:/usr/sbin" command -v $(1) >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq $(2); } || echo "not installed: $(1)"
+endef
+
+.PHONY: help run build build-needs test test-needs test-user attacks attacks-user lint fuzz corpus bench bench-needs
 
 help:
 	@sed -n 's/^# make/make/p' $(MAKEFILE_LIST)
@@ -34,20 +42,43 @@ test-needs: build-needs
 	$(call need,setpriv,util-linux)
 	$(call need,python3,python3)
 	$(call need,curl,curl)
+	$(call need,tmux,tmux)
+	$(call need,gdb,gdb)
+	$(call need,strace,strace)
 
 test: test-needs
 	cargo test --locked --workspace
-	$(MAKE) test-user
+	$(MAKE) test-user attacks-user
 
-# The provider suite once more as somebody with no privilege at all. The program is copied: the tree may be unreadable.
+# The provider suite and the corpus once more as somebody with no privilege at all. Programs are copied: the tree may be
+# unreadable.
 test-user: test-needs
-	@set -e; if [ "$$(id -u)" != 0 ]; then echo "not run: provider suite as another user: this is an ordinary user already"; exit 0; fi; \
-	suite=$$(cargo test --locked -p sandbar-provider-local --test suite --no-run --message-format=json 2>/dev/null \
-	  | sed -n 's/.*"executable":"\([^"]*suite[^"]*\)".*/\1/p' | tail -n 1); \
+	@set -e; if [ "$$(id -u)" != 0 ]; then echo "not run: provider tests as another user: this is an ordinary user already"; exit 0; fi; \
 	place=$$(mktemp -d); trap 'rm -rf "$$place"' EXIT; chmod 755 "$$place"; mkdir -m 1777 "$$place/tmp"; \
-	cp "$$suite" "$$place/suite"; chmod 755 "$$place/suite"; cd "$$place"; \
-	echo "the provider suite as an ordinary user:"; \
-	setpriv --reuid 65534 --regid 65534 --clear-groups env -i PATH="$$PATH" TMPDIR="$$place/tmp" "$$place/suite"
+	for name in suite corpus; do \
+	  program=$$(cargo test --locked -p sandbar-provider-local --test $$name --no-run --message-format=json 2>/dev/null \
+	    | sed -n 's/.*"executable":"\([^"]*'$$name'[^"]*\)".*/\1/p' | tail -n 1); \
+	  cp "$$program" "$$place/$$name"; chmod 755 "$$place/$$name"; \
+	  echo "the provider's $$name as an ordinary user:"; \
+	  (cd "$$place" && setpriv --reuid 65534 --regid 65534 --clear-groups env -i PATH="$$PATH" TMPDIR="$$place/tmp" "./$$name"); \
+	done
+
+# tar, prlimit, taskset and unshare are the attackers' tools, and those of the controls.
+attacks: test-needs
+	cargo test --locked -p sandbar --test attacks -- $(ATTACK)
+	$(MAKE) attacks-user
+
+attacks-user: test-needs
+	@set -e; if [ "$$(id -u)" != 0 ]; then echo "not run: attacks as another user: this is an ordinary user already"; exit 0; fi; \
+	place=$$(mktemp -d); trap 'rm -rf "$$place"' EXIT; chmod 755 "$$place"; mkdir -m 1777 "$$place/tmp"; \
+	built=$$(cargo test --locked -p sandbar --test attacks --no-run --message-format=json 2>/dev/null); \
+	for name in attacks sandbar; do \
+	  program=$$(sed -n 's/.*"executable":"\([^"]*\/'$$name'[^"\/]*\)".*/\1/p' <<<"$$built" | tail -n 1); \
+	  cp "$$program" "$$place/$$name"; chmod 755 "$$place/$$name"; \
+	done; \
+	echo "the attacks as an ordinary user:"; cd "$$place"; \
+	setpriv --reuid 65534 --regid 65534 --clear-groups env -i PATH="$$PATH" TMPDIR="$$place/tmp" \
+	  SANDBAR_PROGRAM="$$place/sandbar" ./attacks $(ATTACK)
 
 lint: build-needs
 	$(call need,python3,python3)
@@ -55,10 +86,21 @@ lint: build-needs
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check bans licenses sources; else python3 .ci/deny.py; fi
 
+FUZZ_SECONDS := 60
+fuzz: build-needs
+	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_SECONDS)000 cargo test --locked --workspace --lib --bins fuzz_
+
+corpus: test-needs
+	cargo test --locked -p sandbar-provider-local --test corpus
+
 bench-needs: build-needs
 	$(call need,bwrap,bubblewrap)
 	$(call need,python3,python3)
 	$(call need,unshare,util-linux)
+	$(call wish,runc,runc)
+	$(call wish,runsc,runsc)
+	$(call wish,mkfs.btrfs,btrfs-progs)
+	$(call wish,mkfs.xfs,xfsprogs)
 
 bench: bench-needs build
 	python3 bench/run.py $(RELEASE)

@@ -1,198 +1,72 @@
 #!/usr/bin/env python3
-"""Measures Sandbar against its peers on this machine, in one run, and prints a table.
-
-usage: bench/run.py BINARY [--rounds N] [--markdown]
+"""Measures Sandbar against its peers on this machine, in one run, and prints the tables of RESULTS.md.
 
 Every number is a ratio's half: peers and Sandbar take turns, round by round, so that a noisy machine disturbs all alike.
-The client is a bare socket: what is timed is Sandbar, not an HTTP library.
 """
-import argparse, json, os, platform, shutil, socket, statistics, subprocess, sys, tempfile, threading, time
+import argparse, os, platform, signal, statistics, sys, tempfile, time
 
-TRUE = shutil.which("true")
+import crowd, fork, life, peers
+from measure import table, take_turns
+from server import Connection, Server
 
-
-class Server:
-    """`sandbar up` on a private home, reached over its Unix socket."""
-
-    def __init__(self, binary):
-        self.home = tempfile.mkdtemp(prefix="sandbar-bench-")
-        self.process = subprocess.Popen(
-            [binary, "--home", self.home, "up", "--listen", "127.0.0.1:0"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self.path = os.path.join(self.home, "sandbar.sock")
-        deadline = time.monotonic() + 30
-        while not os.path.exists(self.path):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                sys.exit("the server did not start")
-            time.sleep(0.01)
-        threading.Thread(target=self.process.stdout.read, daemon=True).start()
-
-    def resident(self):
-        return field(f"/proc/{self.process.pid}/status", "VmRSS:")
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait(10)
-        shutil.rmtree(self.home)
-
-
-class Connection:
-    """One keep-alive connection."""
-
-    def __init__(self, path):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(path)
-        self.buffer = b""
-
-    def call(self, method, path, body=None):
-        payload = json.dumps(body).encode() if body is not None else b""
-        head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(payload)}\r\n\r\n"
-        self.socket.sendall(head.encode() + payload)
-        while b"\r\n\r\n" not in self.buffer:
-            self.more()
-        head, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
-        lines = head.decode().lower().split("\r\n")
-        status = int(lines[0].split()[1])
-        length = next((int(line.split(":")[1]) for line in lines if line.startswith("content-length:")), 0)
-        while len(self.buffer) < length:
-            self.more()
-        body, self.buffer = self.buffer[:length], self.buffer[length:]
-        if status >= 400:
-            raise RuntimeError(f"{method} {path}: {status} {body.decode()}")
-        return json.loads(body) if body else None
-
-    def more(self):
-        data = self.socket.recv(65536)
-        if not data:
-            raise RuntimeError("the server closed the connection")
-        self.buffer += data
-
-
-def field(path, name):
-    """A number of kilobytes from a /proc file."""
-    with open(path) as lines:
-        return sum(int(line.split()[1]) for line in lines if line.startswith(name))
-
-
-def spawn(*argv):
-    pid = os.posix_spawn(argv[0], argv, os.environ)
-    _, status = os.waitpid(pid, 0)
-    if status:
-        raise RuntimeError(f"{argv}: status {status}")
-
-
-def timed(work):
-    start = time.perf_counter()
-    work()
-    return (time.perf_counter() - start) * 1000
-
-
-def descendants(pid):
-    found = [pid]
-    for parent in found:
-        try:
-            with open(f"/proc/{parent}/task/{parent}/children") as children:
-                found += [int(child) for child in children.read().split()]
-        except FileNotFoundError:
-            pass
-    return found
-
-
-def cold(connection):
-    sandbox = connection.call("POST", "/v1/sandboxes", {})["id"]
-    result = connection.call("POST", f"/v1/sandboxes/{sandbox}/exec", {"argv": [TRUE]})
-    if result["exit"]["code"] != 0:
-        raise RuntimeError(result)
-    connection.call("DELETE", f"/v1/sandboxes/{sandbox}")
-
-
-def burst(path, total=100, at_once=20):
-    done, failed, lock = [], [], threading.Lock()
-    left = iter(range(total))
-
-    def work():
-        connection = Connection(path)
-        while True:
-            with lock:
-                if next(left, None) is None:
-                    return
-            try:
-                done.append(connection.call("POST", "/v1/sandboxes", {})["id"])
-            except RuntimeError as error:
-                failed.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(at_once)]
-    took = timed(lambda: ([thread.start() for thread in threads], [thread.join() for thread in threads]))
-    return took, done, failed
+PARTS = ["turns", "pause", "burst", "fork", "idle"]
 
 
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("binary")
     arguments.add_argument("--rounds", type=int, default=100)
+    arguments.add_argument("--idle", type=int, default=1000, help="sandboxes alive at once")
+    arguments.add_argument("--fork-rounds", type=int, default=5)
+    arguments.add_argument("--build-minutes", type=int, default=30, help="for each peer of the registry; 0 builds none")
+    arguments.add_argument("--only", choices=PARTS, action="append", help="a part of it; may be repeated")
     arguments = arguments.parse_args()
-    unshare, bwrap = shutil.which("unshare"), shutil.which("bwrap")
-    server = Server(os.path.abspath(arguments.binary))
-    idle_before = server.resident()
-    connection = Connection(server.path)
-    live = connection.call("POST", "/v1/sandboxes", {})["id"]
-    exec_true = lambda: connection.call("POST", f"/v1/sandboxes/{live}/exec", {"argv": [TRUE]})
-    contenders = {
-        "raw fork+exec": lambda: spawn(TRUE),
-        "unshare (all namespaces)": lambda: spawn(
-            unshare, "--user", "--map-root-user", "--mount", "--pid", "--fork", "--net", "--ipc", "--uts", "--cgroup",
-            "--mount-proc", TRUE),
-        "bwrap --unshare-all": lambda: spawn(
-            bwrap, "--unshare-all", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib",
-            "/lib", "--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", TRUE),
-        "sandbar cold: create, exec, delete": lambda: cold(connection),
-        "sandbar exec on a live sandbox": exec_true,
-    }
-    samples = {name: [] for name in contenders}
-    for _ in range(5):
-        for work in contenders.values():
-            work()
-    for _ in range(arguments.rounds):
-        for name, work in contenders.items():
-            samples[name].append(timed(work))
-    medians = {name: statistics.median(values) for name, values in samples.items()}
-    raw, peer = medians["raw fork+exec"], medians["bwrap --unshare-all"]
-
-    connection.call("DELETE", f"/v1/sandboxes/{live}")
-    took, sandboxes, failed = burst(server.path)
-    private, processes = [], []
-    for sandbox in sandboxes:
-        with open(os.path.join(server.home, "local", sandbox, "guest.pid")) as file:
-            family = descendants(int(file.read().split()[0]))
-        private.append(sum(field(f"/proc/{pid}/smaps_rollup", "Private_") for pid in family))
-        processes.append(len(family))
-    busy = server.resident()
-    for sandbox in sandboxes:
-        connection.call("DELETE", f"/v1/sandboxes/{sandbox}")
-    size = os.path.getsize(arguments.binary)
-    idle_after = server.resident()
-    server.close()
-
-    print(f"{os.cpu_count()} cores, Linux {platform.release()}, {time.strftime('%Y-%m-%d')}, {arguments.rounds} rounds, uid {os.getuid()}\n")
-    print(f"| what | median ms | p90 ms | ratio | aim |\n| --- | ---: | ---: | --- | --- |")
-    for name, values in samples.items():
-        ratio, aim = "", ""
-        if "cold" in name:
-            ratio, aim = f"{medians[name] / peer:.2f} × bwrap", "≤ 2 × bwrap"
-        if "live" in name:
-            ratio, aim = f"{medians[name] / raw:.2f} × raw", "≤ 3 × raw"
-        p90 = statistics.quantiles(values, n=10)[-1]
-        print(f"| {name} | {medians[name]:.2f} | {p90:.2f} | {ratio} | {aim} |")
-    print(f"| burst: 100 creates, 20 at once | {took:.0f} | | {len(sandboxes)} of 100 | 100 % |")
-    print("\n| what | seen | aim |\n| --- | ---: | --- |")
-    print(f"| idle sandbox, private memory (median of {len(private)}, {max(processes)} process) | {statistics.median(private)} KiB | ≤ 1024 KiB |")
-    print(f"| server resident, fresh | {idle_before / 1024:.1f} MiB | ≤ 40 MiB |")
-    print(f"| server resident, 100 sandboxes alive | {busy / 1024:.1f} MiB | |")
-    print(f"| server resident, after all that | {idle_after / 1024:.1f} MiB | |")
-    print(f"| binary | {size / 1048576:.1f} MiB | |")
+    # Mounts and servers are cleared away then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
+    binary, parts, failed = os.path.abspath(arguments.binary), arguments.only or PARTS, []
+    print(f"{os.cpu_count()} cores, Linux {platform.release()}, {time.strftime('%Y-%m-%d')}, {arguments.rounds} rounds, uid {os.getuid()}\n", flush=True)
+    if {"turns", "pause", "burst"} & set(parts):
+        with tempfile.TemporaryDirectory(prefix="sandbar-bench-") as scratch:
+            rivals = peers.contenders(scratch, arguments.build_minutes) if "turns" in parts else []
+            with Server(binary, templates=life.TEMPLATES) as server:
+                failed += compare(server, rivals, parts, arguments.rounds, binary)
+    if "fork" in parts:
+        fork.report(binary, arguments.fork_rounds)
+    if "idle" in parts:
+        failed += crowd.idle(binary, arguments.idle)
     for error in failed[:3]:
         print(f"failed: {error}")
     sys.exit(bool(failed))
+
+
+def compare(server, rivals, parts, rounds, binary):
+    """What one server on an ordinary home is measured by; gives what failed."""
+    fresh, connection = server.resident(), Connection(server.path)
+    if "turns" in parts:
+        contenders = [*rivals, *life.contenders(server, connection)]
+        take_turns(contenders, rounds)
+        table(contenders)
+        life.end_pool(connection)
+    if "pause" in parts:
+        life.pause_and_resume(connection, rounds)
+    return report_burst(server, connection, fresh, binary) if "burst" in parts else []
+
+
+def report_burst(server, connection, fresh, binary):
+    took, sandboxes, failed = crowd.burst(server.path, 100)
+    memory, processes = crowd.guests(server, sandboxes)
+    busy = server.resident()
+    for sandbox in sandboxes:
+        connection.delete(sandbox)
+    print("\n| what | seen | aim |\n| --- | ---: | --- |")
+    print(f"| burst: 100 creates, 20 at once | {len(sandboxes)} of 100 in {took:.0f} ms | 100 % |")
+    if memory:
+        print(f"| idle sandbox, private memory (median of {len(memory)}, {max(processes)} process) | {statistics.median(memory):.0f} KiB | ≤ 1024 KiB |")
+    print(f"| server resident, fresh | {fresh / 1024:.1f} MiB | ≤ 40 MiB |")
+    print(f"| server resident, 100 sandboxes alive | {busy / 1024:.1f} MiB | |")
+    print(f"| server resident, after all that | {server.resident() / 1024:.1f} MiB | |")
+    print(f"| binary | {os.path.getsize(binary) / 1048576:.1f} MiB | |", flush=True)
+    return failed
 
 
 main()

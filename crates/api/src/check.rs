@@ -11,6 +11,8 @@ pub const MAX_ENV: usize = 1024;
 pub const MAX_STRING: usize = 128 * 1024 - 1;
 /// Argument and environment strings together; the kernel's own limit is a quarter of the stack.
 pub const MAX_STRINGS: usize = 1024 * 1024;
+/// The kernel's `PATH_MAX` counts the NUL at the end.
+pub const MAX_PATH: usize = 4095;
 
 /// A DNS label: usable as host name and Kubernetes name, and never mistaken for a flag, path or terminal escape.
 pub fn name(text: &str) -> Result<(), Problem> {
@@ -113,9 +115,6 @@ pub fn path(text: &str) -> Result<String, Problem> {
     if text.contains('\0') {
         return Err(Problem::new(Code::BadPath, "The path contains a NUL byte.", "Remove it."));
     }
-    if text.len() > 4095 {
-        return Err(Problem::new(Code::BadPath, "The path is longer than 4095 bytes.", "Use a shorter one."));
-    }
     let mut parts: Vec<&str> = if text.starts_with('/') { vec![] } else { vec!["workspace"] };
     for part in text.split('/') {
         match part {
@@ -132,7 +131,15 @@ pub fn path(text: &str) -> Result<String, Problem> {
             part => parts.push(part),
         }
     }
-    Ok(format!("/{}", parts.join("/")))
+    let path = format!("/{}", parts.join("/"));
+    if path.len() > MAX_PATH {
+        return Err(Problem::new(
+            Code::BadPath,
+            format!("The path is longer than {MAX_PATH} bytes."),
+            "Use a shorter one.",
+        ));
+    }
+    Ok(path)
 }
 
 #[cfg(test)]
@@ -151,9 +158,17 @@ mod tests {
         ] {
             assert_eq!(path(text).as_deref(), Ok(want));
         }
-        for (text, code) in [("/..", Code::PathOutside), ("../../x", Code::PathOutside), ("/a\0b", Code::BadPath)] {
+        // Not too long by itself, but below `/workspace` it is.
+        let long = "a/".repeat(2045);
+        for (text, code) in [
+            ("/..", Code::PathOutside),
+            ("../../x", Code::PathOutside),
+            ("/a\0b", Code::BadPath),
+            (&long, Code::BadPath),
+        ] {
             assert_eq!(path(text).map_err(|p| p.code), Err(code), "{text:?}");
         }
+        assert!(path(&format!("/{long}")).is_ok());
     }
 
     #[test]

@@ -6,6 +6,8 @@ pub mod check;
 pub mod duration;
 pub mod event;
 pub mod file;
+#[cfg(test)]
+mod fuzz;
 pub mod id;
 pub mod layer;
 pub mod limits;

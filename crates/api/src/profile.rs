@@ -43,6 +43,11 @@ impl Profile {
     }
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ProfileList {
+    pub profiles: Vec<Profile>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

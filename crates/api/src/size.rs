@@ -19,7 +19,7 @@ pub struct BadSize(String);
 
 /// A file may hold a number or a text.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a size, for example \"512MiB\", \"2GiB\" or \"64K\", or a number of bytes")]
 enum Written {
     Bytes(u64),
     Text(String),

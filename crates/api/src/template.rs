@@ -1,10 +1,30 @@
 //! Templates: named recipes for sandboxes, as TOML files in the home's `templates/` and as resources.
 
+mod document;
+mod fields;
+mod meaning;
+mod parse;
+#[cfg(test)]
+mod tests;
+mod written;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{HumanDuration, Idle, Layer, Limits, Profile, Requirement, profile};
+
+pub use parse::parse;
+
+/// What is wrong with a template's file, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{cause}", .line.map(|line| format!("line {line}: ")).unwrap_or_default())]
+pub struct BadTemplate {
+    /// Counted from 1; absent when the file's name is what is wrong.
+    pub line: Option<usize>,
+    /// One clause without a full stop, with what to do about it.
+    pub cause: String,
+}
 
 /// What `/` is made of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]

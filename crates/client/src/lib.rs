@@ -31,6 +31,7 @@ mod patience;
 mod processes;
 mod sandboxes;
 mod server;
+mod snapshots;
 pub mod sse;
 mod subscription;
 

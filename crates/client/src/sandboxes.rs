@@ -1,10 +1,10 @@
-//! Sandboxes: create, list, look at, stop, start, delete.
+//! Sandboxes: create, list, look at, stop, start, pause, resume, delete.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use futures_util::{Stream, stream};
 use reqwest::Method;
-use sandbar_api::{CreateSandbox, Sandbox, SandboxPage, SandboxState};
+use sandbar_api::{CreateSandbox, Enforcement, Sandbox, SandboxPage, SandboxState};
 
 use crate::{Client, Result};
 
@@ -93,5 +93,19 @@ impl Client {
 
     pub async fn start(&self, sandbox: &str) -> Result<Sandbox> {
         self.json(self.request(Method::POST, &["v1", "sandboxes", sandbox, "start"])).await
+    }
+
+    /// Holds every process still; returns when they stand.
+    pub async fn pause(&self, sandbox: &str) -> Result<Sandbox> {
+        self.json(self.request(Method::POST, &["v1", "sandboxes", sandbox, "pause"])).await
+    }
+
+    pub async fn resume(&self, sandbox: &str) -> Result<Sandbox> {
+        self.json(self.request(Method::POST, &["v1", "sandboxes", sandbox, "resume"])).await
+    }
+
+    /// What is in force, as a probe inside the running sandbox sees it.
+    pub async fn enforcement(&self, sandbox: &str) -> Result<Enforcement> {
+        self.get(&["v1", "sandboxes", sandbox, "enforcement"]).await
     }
 }

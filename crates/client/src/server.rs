@@ -1,7 +1,10 @@
-//! The server itself: templates, tokens, what its host can enforce, health.
+//! The server itself: templates, profiles, pools, tokens, what its host can enforce, health.
 
 use reqwest::Method;
-use sandbar_api::{CreateToken, NewToken, Template, TemplateList, Token, TokenList};
+use sandbar_api::{
+    CreateToken, NewToken, Pool, PoolList, Profile, SetPool, Template, TemplateList, Token, TokenList,
+    profile::ProfileList,
+};
 use serde::Deserialize;
 
 use crate::{Client, Result};
@@ -18,6 +21,24 @@ impl Client {
 
     pub async fn template(&self, name: &str) -> Result<Template> {
         self.get(&["v1", "templates", name]).await
+    }
+
+    /// The isolation profiles that templates choose from.
+    pub async fn profiles(&self) -> Result<Vec<Profile>> {
+        Ok(self.get::<ProfileList>(&["v1", "profiles"]).await?.profiles)
+    }
+
+    pub async fn pools(&self) -> Result<Vec<Pool>> {
+        Ok(self.get::<PoolList>(&["v1", "pools"]).await?.pools)
+    }
+
+    /// Keeps this many sandboxes of a template warm; returns before they are.
+    pub async fn set_pool(&self, template: &str, size: u32) -> Result<Pool> {
+        self.json(self.request(Method::PUT, &["v1", "pools", template]).json(&SetPool { size })).await
+    }
+
+    pub async fn delete_pool(&self, template: &str) -> Result<()> {
+        self.empty(self.request(Method::DELETE, &["v1", "pools", template])).await
     }
 
     /// The answer is the only time the secret is shown.

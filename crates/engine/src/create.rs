@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
 
 use chrono::{DateTime, Utc};
 use sandbar_api::{
-    Code, CreateSandbox, HumanDuration, Problem, Role, Sandbox, SandboxState, Template, WorkspaceSource, check,
+    Code, CreateSandbox, HumanDuration, Problem, Role, Sandbox, SandboxState, Snapshot, SnapshotId, Template,
+    WorkspaceSource, check,
 };
 use sandbar_provider::{Provider, Spec};
 use sha2::{Digest as _, Sha256};
@@ -13,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     Caller, CreateOutcome, Engine, Inner, clock, ids,
     owner::Owner,
-    problem,
+    pool, problem,
     store::{self, Created, IdempotencyKey, NewSandbox, SandboxRow},
     templates,
 };
@@ -30,9 +31,9 @@ impl Engine {
             return Err(problem::shutting_down());
         }
         let key = key.map(|key| idempotency_key(caller, key, &request)).transpose()?;
-        let template = self.template(request.template.as_deref().unwrap_or(templates::DEFAULT)).await?;
+        let (template, from) = self.recipe(&request).await?;
         let provider = self.inner.provider(&template.provider)?;
-        let new = plan(caller, request, template, key)?;
+        let new = plan(caller, request, template, from, key)?;
         let inner = self.inner.clone();
         let made = self.inner.owners.spawn(async move { create(&inner, new, provider, begun).await });
         made.await.map_err(|error| {
@@ -40,13 +41,39 @@ impl Engine {
             Problem::new(Code::Internal, "Creating the sandbox failed.", "Look at the server's log.")
         })?
     }
+
+    /// What it is to be made of: a template, or a snapshot with the template of its origin.
+    async fn recipe(&self, request: &CreateSandbox) -> Result<(Template, Option<SnapshotId>), Problem> {
+        let Some(from) = &request.from else {
+            let name = request.template.as_deref().unwrap_or(templates::DEFAULT);
+            return Ok((self.template(name).await?, None));
+        };
+        let row = self.inner.snapshot(from).await?;
+        let Snapshot { id, name, template, .. } = row.snapshot;
+        if request.template.as_ref().is_some_and(|asked| *asked != template) {
+            return Err(Problem::new(
+                Code::BadRequest,
+                format!("The snapshot `{name}` is of the template `{template}`."),
+                "Name no template: that of the snapshot is used.",
+            ));
+        }
+        if request.workspace != WorkspaceSource::Empty {
+            return Err(Problem::new(
+                Code::BadRequest,
+                format!("The snapshot `{name}` has a workspace of its own."),
+                "Bind no directory, or create a sandbox without `from`.",
+            ));
+        }
+        Ok((row.template, Some(id)))
+    }
 }
 
 /// Checks everything that can be checked without changing anything.
-fn plan(
+pub(crate) fn plan(
     caller: &Caller,
     request: CreateSandbox,
     template: Template,
+    from: Option<SnapshotId>,
     key: Option<IdempotencyKey>,
 ) -> Result<NewSandbox, Problem> {
     if let Some(name) = &request.name {
@@ -71,7 +98,7 @@ fn plan(
         labels: request.labels,
         env: request.env,
         workspace: request.workspace,
-        from: None,
+        from,
         created_at: now,
         changed_at: now,
         expires_at: ttl.map(|ttl| expiry(now, ttl)).transpose()?,
@@ -145,12 +172,16 @@ pub(crate) fn spec(sandbox: &Sandbox, template: &Template) -> Spec {
     }
 }
 
-async fn create(
+pub(crate) async fn create(
     inner: &Arc<Inner>,
     new: NewSandbox,
     provider: Arc<dyn Provider>,
     begun: Instant,
 ) -> Result<CreateOutcome, Problem> {
+    if let Some(claimed) = pool::claim(inner, &new, begun).await {
+        return claimed;
+    }
+    let _busy = inner.pools.busy();
     let row = new.row.clone();
     let spec = spec(&row.sandbox, &row.template);
     // Registered before it is committed, so that a replay of the same key finds the creation in flight.
@@ -194,7 +225,7 @@ async fn create(
     made.map(|sandbox| CreateOutcome { sandbox, replayed: false })
 }
 
-fn refusal(error: store::Error) -> Problem {
+pub(crate) fn refusal(error: store::Error) -> Problem {
     match error {
         store::Error::Missing(what) => Problem::new(
             Code::BadRequest,
@@ -206,21 +237,19 @@ fn refusal(error: store::Error) -> Problem {
 }
 
 /// What the key made before, once it is made.
-async fn replay(inner: &Inner, row: SandboxRow) -> Result<CreateOutcome, Problem> {
+pub(crate) async fn replay(inner: &Inner, row: SandboxRow) -> Result<CreateOutcome, Problem> {
     let mut sandbox = row.sandbox;
-    if sandbox.state == SandboxState::Creating {
-        sandbox = match inner.registry.by_id(&sandbox.id) {
-            Some(handle) => {
-                let mut record = handle.record.subscribe();
-                tokio::select! {
-                    made = record.wait_for(|sandbox| sandbox.state != SandboxState::Creating) => {
-                        made.map(|sandbox| sandbox.clone()).map_err(|_| problem::shutting_down())?
-                    }
-                    () = inner.closing.cancelled() => return Err(problem::shutting_down()),
-                }
+    // Its handle is asked even if the record says `ready`: a claim says so before it can be worked in.
+    if let Some(handle) = inner.registry.by_id(&sandbox.id) {
+        let mut record = handle.record.subscribe();
+        sandbox = tokio::select! {
+            made = record.wait_for(|sandbox| sandbox.state != SandboxState::Creating) => {
+                made.map(|sandbox| sandbox.clone()).map_err(|_| problem::shutting_down())?
             }
-            None => inner.store.sandbox(&sandbox.id).await?.map_or(sandbox, |row| row.sandbox),
+            () = inner.closing.cancelled() => return Err(problem::shutting_down()),
         };
+    } else if sandbox.state == SandboxState::Creating {
+        sandbox = inner.store.sandbox(&sandbox.id).await?.map_or(sandbox, |row| row.sandbox);
     }
     let never_made =
         |reason: &&sandbar_api::StateReason| ["start_failed", "interrupted"].contains(&reason.code.as_str());
@@ -243,7 +272,7 @@ mod tests {
     }
 
     fn planned(role: Role, request: CreateSandbox) -> Result<NewSandbox, Code> {
-        plan(&caller(role), request, Template::default(), None).map_err(|problem| problem.code)
+        plan(&caller(role), request, Template::default(), None, None).map_err(|problem| problem.code)
     }
 
     #[test]

@@ -56,17 +56,18 @@ impl Engine {
             timeout: request.timeout,
         };
         let handle = self.inner.handle(sandbox).await?;
-        let launch = process::launch(&self.inner, &handle, start, Some(Collector::new(cap)))?;
+        let _waiting = handle.waiting.token();
+        let launch = process::launch(&self.inner, &handle, start, Some(Collector::new(cap))).await?;
         let cancelled = launch.live.kill.clone().drop_guard();
         let started = launch.started.await.unwrap_or_else(|_| Err(problem::shutting_down()))?;
 
         let mut progress = launch.live.progress.subscribe();
         let feed = async {
             if let Some(input) = request.stdin {
-                feed(handle.guest()?, &started.id, input.into()).await;
+                feed(launch.guest.clone(), &started.id, input.into()).await;
             }
             // A command may end without reading all its input; only its end ends the call.
-            std::future::pending::<Result<(), Problem>>().await
+            std::future::pending::<()>().await
         };
         let outcome = tokio::select! {
             ended = progress.wait_for(|progress| progress.outcome.is_some() || progress.disk_full) => {
@@ -76,7 +77,7 @@ impl Engine {
                 }
                 progress.outcome.clone()
             }
-            Err(problem) = feed => return Err(problem),
+            () = feed => None,
             () = self.inner.closing.cancelled() => None,
         };
         let exit = match outcome {

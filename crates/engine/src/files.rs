@@ -1,7 +1,7 @@
 //! Files of a sandbox: passed through to the guest and back, a few chunks in memory at a time. The guest acts inside,
 //! as the workload's user; nothing here opens a path that a sandbox controls.
 
-use std::pin::pin;
+use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-use crate::{ByteStream, Engine, problem};
+use crate::{ByteStream, Engine, handle::Handle, problem};
 
 /// Chunks on their way to a guest; more wait in the caller's connection.
 const IN_FLIGHT: usize = 4;
@@ -25,15 +25,17 @@ const LONGEST_LISTING: usize = 100_000;
 impl Engine {
     pub async fn stat(&self, sandbox: &str, path: &str) -> Result<Entry, Problem> {
         let path = check::path(path)?;
-        let mut guest = self.inner.handle(sandbox).await?.guest()?;
-        Ok(entry(guest.stat(StatRequest { path }).await.map_err(told)?.into_inner()))
+        let handle = self.inner.handle(sandbox).await?;
+        let mut inside = handle.enter().await?;
+        Ok(entry(inside.guest.stat(StatRequest { path }).await.map_err(told)?.into_inner()))
     }
 
     pub async fn list_directory(&self, sandbox: &str, path: &str) -> Result<Listing, Problem> {
         let path = check::path(path)?;
-        let mut guest = self.inner.handle(sandbox).await?.guest()?;
+        let handle = self.inner.handle(sandbox).await?;
+        let mut inside = handle.enter().await?;
         let request = ListDirectoryRequest { path: path.clone() };
-        let mut found = guest.list_directory(request).await.map_err(told)?.into_inner();
+        let mut found = inside.guest.list_directory(request).await.map_err(told)?.into_inner();
         let mut entries = Vec::new();
         while let Some(next) = found.message().await.map_err(told)? {
             if entries.len() == LONGEST_LISTING {
@@ -56,11 +58,13 @@ impl Engine {
         length: Option<u64>,
     ) -> Result<(Entry, ByteStream), Problem> {
         let path = check::path(path)?;
-        let mut guest = self.inner.handle(sandbox).await?.guest()?;
-        let mut data = guest.read_file(ReadFileRequest { path, offset, length }).await.map_err(told)?.into_inner();
+        let handle = self.inner.handle(sandbox).await?;
+        let mut inside = handle.enter().await?;
+        let mut data =
+            inside.guest.read_file(ReadFileRequest { path, offset, length }).await.map_err(told)?.into_inner();
         let first = data.message().await.map_err(told)?;
         match first {
-            Some(FileData { entry: Some(opened), data: begin }) => Ok((entry(opened), bytes_of(begin, data))),
+            Some(FileData { entry: Some(opened), data: begin }) => Ok((entry(opened), bytes_of(handle, begin, data))),
             Some(FileData { entry: None, .. }) | None => {
                 Err(told(Status::internal("the guest did not say which file it opened")))
             }
@@ -77,48 +81,50 @@ impl Engine {
     ) -> Result<u64, Problem> {
         let path = check::path(path)?;
         let handle = self.inner.handle(sandbox).await?;
-        let mut guest = handle.guest()?;
+        let mut inside = handle.enter().await?;
         let wrap = |message| WriteFileRequest { message: Some(message) };
         let open = wrap(write_file_request::Message::Open(WriteFileOpen { path, mode }));
         let commit = wrap(write_file_request::Message::Commit(true));
         let (messages, requests) = mpsc::channel(IN_FLIGHT);
         let limit = handle.template.max_file;
         let data = |piece| wrap(write_file_request::Message::Data(piece));
-        let feed = feed(messages, open, data, commit, body, limit);
-        let reply = upload(feed, guest.write_file(ReceiverStream::new(requests))).await?;
+        let feed = feed(messages, open, data, commit, in_use(handle, body), limit);
+        let reply = upload(feed, inside.guest.write_file(ReceiverStream::new(requests))).await?;
         Ok(reply.into_inner().size)
     }
 
     pub async fn remove(&self, sandbox: &str, path: &str, recursive: bool) -> Result<(), Problem> {
         let path = check::path(path)?;
-        let mut guest = self.inner.handle(sandbox).await?.guest()?;
-        guest.remove(RemoveRequest { path, recursive }).await.map_err(told)?;
+        let handle = self.inner.handle(sandbox).await?;
+        let mut inside = handle.enter().await?;
+        inside.guest.remove(RemoveRequest { path, recursive }).await.map_err(told)?;
         Ok(())
     }
 
     /// The tree as a tar archive.
     pub async fn pack(&self, sandbox: &str, path: &str) -> Result<ByteStream, Problem> {
         let path = check::path(path)?;
-        let mut guest = self.inner.handle(sandbox).await?.guest()?;
-        let mut data = guest.pack(PackRequest { path }).await.map_err(told)?.into_inner();
+        let handle = self.inner.handle(sandbox).await?;
+        let mut inside = handle.enter().await?;
+        let mut data = inside.guest.pack(PackRequest { path }).await.map_err(told)?.into_inner();
         // Waited for, so that a path that cannot be packed is told as a problem and not as a broken body.
         let first = data.message().await.map_err(told)?.map(|first| first.data).unwrap_or_default();
-        Ok(bytes_of(first, data))
+        Ok(bytes_of(handle, first, data))
     }
 
     /// Returns how many entries of the tar archive were unpacked into the directory.
     pub async fn unpack(&self, sandbox: &str, path: &str, body: ByteStream) -> Result<u64, Problem> {
         let path = check::path(path)?;
         let handle = self.inner.handle(sandbox).await?;
-        let mut guest = handle.guest()?;
+        let mut inside = handle.enter().await?;
         let wrap = |message| UnpackRequest { message: Some(message) };
         let open = wrap(unpack_request::Message::Open(UnpackOpen { path }));
         let commit = wrap(unpack_request::Message::Commit(true));
         let (messages, requests) = mpsc::channel(IN_FLIGHT);
         let limit = handle.template.max_file;
         let data = |piece| wrap(unpack_request::Message::Data(piece));
-        let feed = feed(messages, open, data, commit, body, limit);
-        let reply = upload(feed, guest.unpack(ReceiverStream::new(requests))).await?;
+        let feed = feed(messages, open, data, commit, in_use(handle, body), limit);
+        let reply = upload(feed, inside.guest.unpack(ReceiverStream::new(requests))).await?;
         Ok(reply.into_inner().entries)
     }
 }
@@ -146,10 +152,15 @@ fn entry(entry: protocol::Entry) -> Entry {
 }
 
 /// Read from the guest only as fast as somebody reads the result.
-fn bytes_of(first: Bytes, rest: Streaming<FileData>) -> ByteStream {
+fn bytes_of(handle: Arc<Handle>, first: Bytes, rest: Streaming<FileData>) -> ByteStream {
     let rest = rest.map(|data| data.map(|data| data.data).map_err(told));
     let full = |data: &Result<Bytes, Problem>| std::future::ready(!data.as_ref().is_ok_and(Bytes::is_empty));
-    Box::pin(stream::iter([Ok(first)]).chain(rest).filter(full))
+    in_use(handle, Box::pin(stream::iter([Ok(first)]).chain(rest).filter(full)))
+}
+
+/// A sandbox is not idle while its files move.
+fn in_use(handle: Arc<Handle>, bytes: ByteStream) -> ByteStream {
+    Box::pin(bytes.inspect(move |_| handle.activity.touch()))
 }
 
 /// Sends the body in pieces that a message holds. The commit comes only after a body that ended well.

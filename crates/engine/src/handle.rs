@@ -4,16 +4,22 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use sandbar_api::{Code, Problem, ProcessId, Sandbox, SandboxId, SandboxState, Template};
+use sandbar_api::{Code, Enforcement, Problem, ProcessId, Sandbox, SandboxId, SandboxState, Template};
 use sandbar_provider::{Guest, Provider, Spec};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time,
+};
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use crate::{
+    activity::Activity,
     create,
-    owner::{Reply, Verb},
+    limits::Reached,
+    owner::{self, Reply, Verb},
     problem,
     process::Live,
     store::SandboxRow,
@@ -48,6 +54,16 @@ pub(crate) struct Handle {
     pub(crate) fate: watch::Sender<Fate>,
     /// Counts the tasks of live processes, so that the owner can wait for the last.
     pub(crate) pumps: TaskTracker,
+    pub(crate) activity: Activity,
+    pub(crate) reached: Mutex<Reached>,
+    /// What the last probe inside saw.
+    pub(crate) enforcement: Mutex<Option<Enforcement>>,
+    /// Counts callers who wait for the end of a process: to pause it would be to keep them waiting for ever.
+    pub(crate) waiting: TaskTracker,
+    /// It is about to be called ready, and can be worked in when this turns false.
+    opening: watch::Sender<bool>,
+    /// Counts calls on their way through the guest, so that a pause need not catch them halfway.
+    calls: TaskTracker,
     mailbox: mpsc::Sender<Verb>,
     running: Mutex<Running>,
 }
@@ -56,7 +72,16 @@ pub(crate) struct Handle {
 struct Running {
     /// None: no process can be started.
     guest: Option<Guest>,
+    /// Paused, or about to be: no work is let in, though the guest and its processes stay.
+    held: bool,
     live: HashMap<ProcessId, Arc<Live>>,
+}
+
+/// A call that was let in.
+pub(crate) struct Inside {
+    pub(crate) guest: Guest,
+    /// Held while the guest works on the call.
+    pub(crate) call: TaskTrackerToken,
 }
 
 impl Handle {
@@ -69,6 +94,12 @@ impl Handle {
             record: watch::Sender::new(row.sandbox),
             fate: watch::Sender::new(Fate::Alive),
             pumps: TaskTracker::new(),
+            activity: Activity::default(),
+            reached: Mutex::default(),
+            enforcement: Mutex::default(),
+            waiting: TaskTracker::new(),
+            opening: watch::Sender::new(false),
+            calls: TaskTracker::new(),
             mailbox,
             running: Mutex::default(),
         };
@@ -95,10 +126,60 @@ impl Handle {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The guest, if the sandbox can be worked in now.
-    pub(crate) fn guest(&self) -> Result<Guest, Problem> {
-        let guest = self.running().guest.clone();
-        guest.ok_or_else(|| self.closed())
+    /// The guest while the sandbox runs, also while it is paused.
+    pub(crate) fn guest(&self) -> Option<Guest> {
+        self.running().guest.clone()
+    }
+
+    /// Lets a call in that works in the sandbox. What idleness put away comes back first.
+    pub(crate) async fn enter(&self) -> Result<Inside, Problem> {
+        self.woken(|running| Some(Inside { guest: running.guest.clone()?, call: self.calls.token() })).await
+    }
+
+    /// Takes a process in. The token counts it from this very moment, so that an owner who closes the sandbox
+    /// afterwards waits for it.
+    pub(crate) async fn admit(&self, id: &ProcessId, live: &Arc<Live>) -> Result<(Inside, TaskTrackerToken), Problem> {
+        self.woken(|running| self.take_in(running, id, live)).await
+    }
+
+    /// Takes in a process that was found running.
+    pub(crate) fn readmit(&self, id: &ProcessId, live: &Arc<Live>) -> Option<(Inside, TaskTrackerToken)> {
+        self.take_in(&mut self.running(), id, live)
+    }
+
+    fn take_in(&self, running: &mut Running, id: &ProcessId, live: &Arc<Live>) -> Option<(Inside, TaskTrackerToken)> {
+        let guest = running.guest.clone()?;
+        running.live.insert(id.clone(), live.clone());
+        Some((Inside { guest, call: self.calls.token() }, self.pumps.token()))
+    }
+
+    async fn woken<T>(&self, mut admit: impl FnMut(&mut Running) -> Option<T>) -> Result<T, Problem> {
+        loop {
+            // Before it is let in: an owner that lets nobody in any more looks at this afterwards.
+            self.activity.touch();
+            // Who read `ready` in the store a moment before it is so here waits for that moment.
+            if *self.opening.borrow() {
+                drop(self.opening.subscribe().wait_for(|opening| !*opening).await);
+            }
+            let held = {
+                let mut running = self.running();
+                if !running.held
+                    && let Some(admitted) = admit(&mut running)
+                {
+                    return Ok(admitted);
+                }
+                running.held
+            };
+            let wakes = {
+                let sandbox = self.record.borrow();
+                // Held and not yet called paused: the owner is at it, and knows better when it is done.
+                (held && sandbox.state == SandboxState::Ready) || owner::is_put_away(&sandbox)
+            };
+            if !wakes {
+                return Err(self.closed());
+            }
+            self.ask(Verb::Wake).await?;
+        }
     }
 
     fn closed(&self) -> Problem {
@@ -113,30 +194,51 @@ impl Handle {
         }
     }
 
+    /// From here until it is opened, or closed again, whoever wants to work in it waits.
+    pub(crate) fn announce(&self) {
+        self.opening.send_replace(true);
+    }
+
     /// Lets work in. Processes of an earlier run are over by now.
     pub(crate) fn open(&self, guest: Guest) {
         self.pumps.reopen();
         self.fate.send_replace(Fate::Alive);
-        self.running().guest = Some(guest);
+        self.activity.begin(Duration::ZERO);
+        *self.reached.lock().unwrap_or_else(PoisonError::into_inner) = Reached::default();
+        *self.enforcement.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        {
+            let mut running = self.running();
+            running.held = false;
+            running.guest = Some(guest);
+        }
+        self.opening.send_replace(false);
     }
 
     /// Lets no more work in; what was let in before is counted in `pumps`.
     pub(crate) fn close(&self) -> Option<Guest> {
         self.pumps.close();
+        self.opening.send_replace(false);
         self.running().guest.take()
     }
 
-    /// Takes a process in, unless the sandbox is closed. The token counts it from this very moment, so that an owner
-    /// who closes the sandbox afterwards waits for it.
-    pub(crate) fn admit(&self, id: ProcessId, live: Arc<Live>) -> Result<(Guest, TaskTrackerToken), Problem> {
-        let admitted = {
-            let mut running = self.running();
-            running.guest.clone().map(|guest| {
-                running.live.insert(id, live);
-                (guest, self.pumps.token())
-            })
-        };
-        admitted.ok_or_else(|| self.closed())
+    /// Lets no work in until it is released.
+    pub(crate) fn hold(&self) {
+        self.running().held = true;
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.running().held
+    }
+
+    pub(crate) fn release(&self) {
+        self.running().held = false;
+    }
+
+    /// Waits for calls that were let in, but not for ever: an upload may take its time.
+    pub(crate) async fn settle(&self, patience: Duration) {
+        self.calls.close();
+        let _in_time = time::timeout(patience, self.calls.wait()).await;
+        self.calls.reopen();
     }
 
     pub(crate) fn dismiss(&self, id: &ProcessId) {
@@ -149,6 +251,11 @@ impl Handle {
 
     pub(crate) fn live_ids(&self) -> Vec<ProcessId> {
         self.running().live.keys().cloned().collect()
+    }
+
+    /// Whether a process runs whose end is not known yet.
+    pub(crate) fn is_running_something(&self) -> bool {
+        self.running().live.values().any(|live| live.progress.borrow().outcome.is_none())
     }
 
     /// Asks the owner and waits for its answer. The verb is carried out even if the caller goes away.

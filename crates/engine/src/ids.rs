@@ -1,7 +1,7 @@
 //! Ids and secrets: the one place that takes randomness and the clock.
 
 use chrono::{DateTime, Utc};
-use sandbar_api::{Code, Problem, ProcessId, SandboxId, SessionId, TokenId};
+use sandbar_api::{Code, Problem, ProcessId, SandboxId, SessionId, SnapshotId, TokenId};
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Problem> {
     let mut bytes = [0; N];
@@ -29,6 +29,10 @@ pub(crate) fn process(at: DateTime<Utc>) -> Result<ProcessId, Problem> {
     Ok(ProcessId::from_parts(millis(at), random()?))
 }
 
+pub(crate) fn snapshot(at: DateTime<Utc>) -> Result<SnapshotId, Problem> {
+    Ok(SnapshotId::from_parts(millis(at), random()?))
+}
+
 pub(crate) fn token(at: DateTime<Utc>) -> Result<TokenId, Problem> {
     Ok(TokenId::from_parts(millis(at), random()?))
 }
@@ -37,6 +41,12 @@ pub(crate) fn token(at: DateTime<Utc>) -> Result<TokenId, Problem> {
 pub(crate) fn default_name(id: &SandboxId) -> String {
     let id = id.as_str();
     format!("sb-{}", &id[id.len() - 8..])
+}
+
+/// Likewise of a snapshot.
+pub(crate) fn default_snapshot_name(id: &SnapshotId) -> String {
+    let id = id.as_str();
+    format!("snap-{}", &id[id.len() - 8..])
 }
 
 #[cfg(test)]

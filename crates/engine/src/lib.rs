@@ -3,18 +3,24 @@
 //! [`Engine`] is the whole of what surfaces see. Each sandbox has one owner, a task that takes the verbs of its life in
 //! turn; each process has one pump, a task that takes its output from the guest into the store.
 
+mod activity;
 mod clock;
 mod create;
+mod enforcement;
 mod exec;
 mod expiry;
 mod files;
+mod fork;
 mod handle;
 mod home;
+mod idle;
 mod ids;
+mod limits;
 mod metrics;
 mod open;
 mod output;
 mod owner;
+mod pool;
 mod problem;
 mod process;
 mod pump;
@@ -22,6 +28,7 @@ mod reconcile;
 mod registry;
 mod sandbox;
 mod signals;
+mod snapshot;
 pub mod store;
 mod templates;
 #[cfg(test)]
@@ -85,9 +92,12 @@ struct Inner {
     store: Arc<dyn store::Store>,
     providers: BTreeMap<&'static str, Arc<dyn Provider>>,
     registry: registry::Registry,
+    pools: pool::Pools,
     metrics: metrics::Metrics,
     /// A sandbox was made that may expire before all others.
     expiry: Notify,
+    /// A sandbox that can be idle changed its state.
+    idle: Notify,
     /// No more verbs.
     closing: CancellationToken,
     /// No more pumping.

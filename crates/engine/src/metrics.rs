@@ -22,6 +22,8 @@ use crate::{Engine, Inner};
 pub(crate) struct Metrics {
     pub(crate) creates: Counter,
     pub(crate) creates_failed: Counter,
+    /// Creates that found a warm sandbox.
+    pub(crate) claims: Counter,
     pub(crate) create_seconds: Histogram,
     pub(crate) processes_started: Counter,
     pub(crate) output_bytes: Counter,
@@ -36,6 +38,7 @@ impl Default for Metrics {
         Self {
             creates: Counter::default(),
             creates_failed: Counter::default(),
+            claims: Counter::default(),
             // 1 ms to 8 s.
             create_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             processes_started: Counter::default(),
@@ -53,6 +56,7 @@ impl Engine {
         let counters = [
             ("sandbar_creates", "Sandboxes that became ready", &metrics.creates),
             ("sandbar_creates_failed", "Sandboxes that could not be made", &metrics.creates_failed),
+            ("sandbar_claims", "Sandboxes that became ready by being claimed from a pool", &metrics.claims),
             ("sandbar_processes_started", "Processes started in sandboxes", &metrics.processes_started),
             ("sandbar_output_bytes", "Process output taken into the store", &metrics.output_bytes),
             ("sandbar_store_writes_retried", "Writes that had to be tried again", &metrics.writes_retried),
@@ -93,6 +97,11 @@ impl Collector for Scrape {
         for state in SandboxState::ALL.into_iter().filter(|state| *state != SandboxState::Deleted) {
             let count = counts.get(&state).copied().unwrap_or(0);
             ConstGauge::new(count).encode(family.encode_family(&[("state", state.as_str())])?)?;
+        }
+
+        let mut family = encoder.encode_descriptor("sandbar_pool_warm", "Sandboxes that can be claimed", None, kind)?;
+        for (template, warm) in inner.pools.warm() {
+            ConstGauge::new(warm).encode(family.encode_family(&[("template", template)])?)?;
         }
         Ok(())
     }

@@ -7,8 +7,9 @@ use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Config, Ending, Engine, Inner, expiry, home,
+    Config, Ending, Engine, Inner, expiry, home, idle,
     metrics::Metrics,
+    pool::{self, Pools},
     reconcile,
     registry::Registry,
     store::{self, sqlite::SqliteStore},
@@ -61,13 +62,16 @@ impl Engine {
         let store = SqliteStore::open(&config.home).await.map_err(OpenError::Store)?;
         let providers: BTreeMap<&'static str, Arc<dyn Provider>> =
             config.providers.into_iter().map(|provider| (provider.name(), provider)).collect();
+        let (pools, orders) = Pools::new();
         let inner = Arc::new(Inner {
             home: config.home,
             store: Arc::new(store),
             providers,
             registry: Registry::default(),
+            pools,
             metrics: Metrics::default(),
             expiry: Notify::new(),
+            idle: Notify::new(),
             closing: CancellationToken::new(),
             halt: CancellationToken::new(),
             owners: TaskTracker::new(),
@@ -78,7 +82,10 @@ impl Engine {
         let engine = Self { _ending: Arc::new(Ending(inner.clone())), inner };
         reconcile::reconcile(&engine.inner, same_boot).await?;
         home::record_boot(&engine.inner.home)?;
+        let left = pool::load(&engine.inner).await.map_err(OpenError::Store)?;
+        engine.inner.tasks.spawn(pool::keep(engine.inner.clone(), orders, left));
         engine.inner.tasks.spawn(expiry::expire(engine.inner.clone()));
+        engine.inner.tasks.spawn(idle::watch(engine.inner.clone()));
         engine.inner.tasks.spawn(expiry::prune(engine.inner.clone()));
         Ok(engine)
     }

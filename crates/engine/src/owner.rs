@@ -3,9 +3,13 @@
 //! Every step can be repeated: after a failure the sandbox stays where the failed step left it, and the same verb
 //! again, or the reconciliation of the next start, goes on from there.
 
+mod keep;
+mod pause;
+mod relief;
+
 use std::{sync::Arc, time::Duration};
 
-use sandbar_api::{Code, Problem, ProcessId, Sandbox, SandboxState, StateReason};
+use sandbar_api::{Code, Idle, Problem, ProcessId, Sandbox, SandboxId, SandboxState, StateReason};
 use sandbar_guest::protocol::{HelloRequest, SignalRequest};
 use sandbar_provider::{Guest, Provider};
 use tokio::{
@@ -16,9 +20,14 @@ use tokio::{
 use crate::{
     Inner,
     handle::{Fate, Handle},
+    idle::Rest,
     problem, signals,
-    store::SandboxRow,
+    store::{SandboxRow, SnapshotRow},
 };
+
+pub(crate) use keep::Keep;
+pub(crate) use pause::requested_pause;
+use relief::Refusals;
 
 /// How long processes have to end after SIGTERM when their sandbox is stopped.
 const GRACE: Duration = Duration::from_secs(2);
@@ -30,14 +39,34 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Reasons of `stopping` that mark a deletion under way, so that a crash in the middle ends in a deletion.
 const DELETING: &str = "deleting";
+const DELETING_IDLE: &str = "deleting_idle";
 const EXPIRED: &str = "expired";
+/// Why a sandbox was put away, and why it comes back when it is needed.
+const IDLE: &str = "idle";
 
 pub(crate) fn is_deleting(reason: &StateReason) -> bool {
-    [DELETING, EXPIRED].contains(&reason.code.as_str())
+    [DELETING, DELETING_IDLE, EXPIRED].contains(&reason.code.as_str())
+}
+
+/// Whether idleness paused or stopped it, or is about to, or it is on its way back from there: whoever needs it waits
+/// for it instead of being refused.
+pub(crate) fn is_put_away(sandbox: &Sandbox) -> bool {
+    use SandboxState::{Creating, Paused, Stopped, Stopping};
+    matches!(sandbox.state, Creating | Paused | Stopping | Stopped)
+        && sandbox.reason.as_ref().is_some_and(|reason| reason.code == IDLE)
+}
+
+/// Put away because nobody used it.
+pub(crate) fn idle(detail: &str) -> StateReason {
+    reason(IDLE, detail)
 }
 
 pub(crate) fn requested_delete() -> StateReason {
     reason("requested", "It was asked to be deleted.")
+}
+
+pub(crate) fn requested_stop() -> StateReason {
+    reason("requested", "It was asked to stop.")
 }
 
 pub(crate) fn expired() -> StateReason {
@@ -49,7 +78,14 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
 pub(crate) enum Verb {
     Start(Reply<Sandbox>),
     Stop(Reply<Sandbox>),
+    Pause(Reply<Sandbox>),
+    Resume(Reply<Sandbox>),
     Delete(StateReason, Reply<()>),
+    Keep(Keep, Reply<SnapshotRow>),
+    /// Somebody needs it: back from where idleness put it.
+    Wake(Reply<()>),
+    /// Nobody has used it since that mark of its activity.
+    Rest(Rest, i64, Reply<()>),
 }
 
 pub(crate) struct Owner {
@@ -73,8 +109,13 @@ impl Owner {
         let closing = self.inner.closing.clone();
         // It died, and that could not be recorded yet.
         let mut unrecorded = false;
+        let mut refusals = Refusals::new(&self.handle);
         while self.handle.state() != SandboxState::Deleted {
             let ready = self.handle.state() == SandboxState::Ready;
+            let alive = ready || self.handle.state() == SandboxState::Paused;
+            if !ready {
+                refusals.reset();
+            }
             let handle = self.handle.clone();
             let end = async {
                 match unrecorded {
@@ -86,9 +127,10 @@ impl Owner {
                 biased;
                 () = closing.cancelled() => return,
                 Some(verb) = self.verbs.recv() => self.take(verb).await,
-                () = end, if ready => unrecorded = !self.died().await,
+                () = end, if alive => unrecorded = !self.died().await,
+                () = refusals.next(), if ready => self.relieve().await,
             }
-            unrecorded &= self.handle.state() == SandboxState::Ready;
+            unrecorded &= matches!(self.handle.state(), SandboxState::Ready | SandboxState::Paused);
         }
         self.verbs.close();
         while let Some(verb) = self.verbs.recv().await {
@@ -99,16 +141,31 @@ impl Owner {
     async fn take(&mut self, verb: Verb) {
         // A caller that went away needs no answer.
         match verb {
-            Verb::Start(reply) => drop(reply.send(self.start().await)),
-            Verb::Stop(reply) => drop(reply.send(self.stop().await)),
+            Verb::Start(reply) => {
+                drop(reply.send(self.start(reason("requested", "It is being started.")).await));
+            }
+            Verb::Stop(reply) => drop(reply.send(self.stop(requested_stop()).await)),
+            Verb::Pause(reply) => drop(reply.send(self.pause(requested_pause()).await)),
+            Verb::Resume(reply) => drop(reply.send(self.resume().await)),
+            Verb::Keep(keep, reply) => drop(reply.send(self.keep(keep).await)),
+            Verb::Wake(reply) => drop(reply.send(self.wake().await)),
+            Verb::Rest(rest, seen, reply) => drop(reply.send(self.rest(rest, seen).await)),
             Verb::Delete(reason, reply) => drop(reply.send(self.delete(reason).await)),
         }
     }
 
     pub(crate) async fn transition(&self, to: SandboxState, reason: Option<StateReason>) -> Result<Sandbox, Problem> {
         let row = self.inner.store.transition(&self.handle.id, to, reason).await?;
-        self.handle.record.send_replace(row.sandbox.clone());
+        self.publish(row.sandbox.clone());
         Ok(row.sandbox)
+    }
+
+    /// Tells what was committed.
+    pub(crate) fn publish(&self, sandbox: Sandbox) {
+        self.handle.record.send_replace(sandbox);
+        if self.handle.template.idle != Idle::default() {
+            self.inner.idle.notify_one();
+        }
     }
 
     /// Opens the sandbox that was just recorded and made. What fails leaves nothing but the record of it.
@@ -135,13 +192,13 @@ impl Owner {
         Ok(())
     }
 
-    async fn start(&self) -> Result<Sandbox, Problem> {
+    async fn start(&self, why: StateReason) -> Result<Sandbox, Problem> {
         match self.handle.state() {
             SandboxState::Ready => return Ok(self.handle.sandbox()),
             SandboxState::Stopped | SandboxState::Failed => {}
             _ => return Err(problem::wrong_state(&self.handle.record.borrow())),
         }
-        self.transition(SandboxState::Creating, Some(reason("requested", "It is being started."))).await?;
+        self.transition(SandboxState::Creating, Some(why)).await?;
         let started = self.handle.provider.start(&self.handle.spec()).await.map_err(problem::from_provider);
         let started = match started {
             Ok(()) => self.connect().await,
@@ -156,44 +213,38 @@ impl Owner {
 
     /// Meets the guest of a sandbox that was just started, and opens the sandbox for work.
     async fn connect(&self) -> Result<Sandbox, Problem> {
-        let guest = self.greet().await?;
-        let row = self.inner.store.transition(&self.handle.id, SandboxState::Ready, None).await?;
+        // The guest listens by now: it answers while the disk takes the record.
+        self.handle.announce();
+        let ready = self.inner.store.transition(&self.handle.id, SandboxState::Ready, None);
+        let (guest, row) = match tokio::join!(self.greet(), ready) {
+            (Ok(guest), Ok(row)) => (guest, row),
+            (greeted, recorded) => {
+                self.handle.close();
+                greeted?;
+                return Err(recorded.err().map_or_else(problem::shutting_down, Into::into));
+            }
+        };
         // Opened before it is called ready, so that nobody who read `ready` is refused.
         self.handle.open(guest);
-        self.handle.record.send_replace(row.sandbox.clone());
+        self.publish(row.sandbox.clone());
         Ok(row.sandbox)
     }
 
     pub(crate) async fn greet(&self) -> Result<Guest, Problem> {
-        let id = &self.handle.id;
-        let hello = async {
-            let mut guest = self.handle.provider.connect(id).await.map_err(problem::from_provider)?;
-            let reply = guest.hello(HelloRequest {}).await.map_err(|status| problem::from_status(&status))?;
-            Ok::<_, Problem>((guest, reply.into_inner()))
-        };
-        let silent = |cause: String| {
-            Problem::new(Code::GuestUnreachable, cause, "Try again; if it stays so, stop and start the sandbox.")
-        };
-        let (guest, reply) = time::timeout(HELLO, hello)
-            .await
-            .map_err(|_| silent(format!("The sandbox's guest did not answer within {} s.", HELLO.as_secs())))??;
-        // Newer and older guests both understand us: the protocol only ever grows.
-        if reply.protocol == 0 || reply.sandbox_id != id.as_str() {
-            return Err(silent(format!("What answers for {id} is not its guest.")));
-        }
-        Ok(guest)
+        greet(&*self.handle.provider, &self.handle.id).await
     }
 
-    async fn stop(&self) -> Result<Sandbox, Problem> {
+    async fn stop(&self, why: StateReason) -> Result<Sandbox, Problem> {
         match self.handle.state() {
-            SandboxState::Stopped => return Ok(self.handle.sandbox()),
+            SandboxState::Stopped => {}
             SandboxState::Ready | SandboxState::Paused => {
-                self.transition(SandboxState::Stopping, Some(reason("requested", "It was asked to stop."))).await?;
+                self.transition(SandboxState::Stopping, Some(why.clone())).await?;
+                self.finish_stop().await?;
             }
-            SandboxState::Stopping => {}
+            SandboxState::Stopping => drop(self.finish_stop().await?),
             _ => return Err(problem::wrong_state(&self.handle.record.borrow())),
         }
-        self.finish_stop().await
+        self.insist(why).await
     }
 
     pub(crate) async fn finish_stop(&self) -> Result<Sandbox, Problem> {
@@ -201,33 +252,51 @@ impl Owner {
         if let Some(guest) = self.handle.close() {
             let asked = self.handle.live_ids().into_iter().map(|process| terminate(guest.clone(), process));
             futures_util::future::join_all(asked).await;
+            // It may be paused, and whoever stands still cannot end.
+            if let Err(error) = self.handle.provider.thaw(&self.handle.id).await {
+                tracing::debug!(sandbox = %self.handle.id, %error, "a sandbox is stopped without being thawed");
+            }
             // Whoever does not end in time is killed with the sandbox.
             let _in_time = time::timeout(GRACE, self.handle.pumps.wait()).await;
         }
         self.handle.provider.stop(&self.handle.id).await.map_err(problem::from_provider)?;
         self.bury(Fate::Stopped).await?;
-        self.transition(SandboxState::Stopped, Some(reason("requested", "It was asked to stop."))).await
+        // As it was begun, which an earlier server may have done.
+        let why = self.handle.record.borrow().reason.clone().unwrap_or_else(requested_stop);
+        self.transition(SandboxState::Stopped, Some(why)).await
     }
 
     pub(crate) async fn delete(&self, why: StateReason) -> Result<(), Problem> {
-        match self.handle.state() {
+        let begun = match self.handle.state() {
             SandboxState::Deleted => return Ok(()),
-            SandboxState::Ready | SandboxState::Paused => {
-                let code = if why.code == EXPIRED { EXPIRED } else { DELETING };
-                match self.transition(SandboxState::Stopping, Some(reason(code, why.detail.clone()))).await {
-                    // Its files go first then, which makes room to record that they went. A server that ends in between
-                    // leaves a sandbox that is found lost, and can be deleted again.
-                    Err(problem) if problem.code == Code::DiskFull => {
-                        tracing::warn!(sandbox = %self.handle.id, "the disk is full: it is deleted before that is recorded");
-                    }
-                    recorded => drop(recorded?),
-                }
-            }
-            _ => {}
-        }
+            SandboxState::Ready | SandboxState::Paused => Some(match why.code.as_str() {
+                EXPIRED => EXPIRED,
+                IDLE => DELETING_IDLE,
+                _ => DELETING,
+            }),
+            _ => None,
+        };
         self.handle.fate.send_replace(Fate::Stopping);
         self.handle.close();
-        self.handle.provider.destroy(&self.handle.id).await.map_err(problem::from_provider)?;
+        let record = async {
+            match begun {
+                Some(code) => {
+                    self.transition(SandboxState::Stopping, Some(reason(code, why.detail.clone()))).await.map(drop)
+                }
+                None => Ok(()),
+            }
+        };
+        // The kernel ends it while the disk takes the record. A server that ends in between leaves a sandbox that is
+        // found lost, and can be deleted again.
+        let (recorded, destroyed) = tokio::join!(record, self.handle.provider.destroy(&self.handle.id));
+        match recorded {
+            // Its files are gone all the same, which makes room to record that they are.
+            Err(problem) if problem.code == Code::DiskFull => {
+                tracing::warn!(sandbox = %self.handle.id, "the disk is full: it is deleted before that is recorded");
+            }
+            recorded => recorded?,
+        }
+        destroyed.map_err(problem::from_provider)?;
         self.bury(Fate::Stopped).await?;
         self.inner.store.drop_output(&self.handle.id).await?;
         self.transition(SandboxState::Deleted, Some(why)).await?;
@@ -239,6 +308,7 @@ impl Owner {
     pub(crate) fn why_deleting(&self) -> StateReason {
         match &self.handle.record.borrow().reason {
             Some(reason) if reason.code == EXPIRED => expired(),
+            Some(reason) if reason.code == DELETING_IDLE => self::reason(IDLE, reason.detail.clone()),
             _ => requested_delete(),
         }
     }
@@ -277,6 +347,26 @@ impl Owner {
             tracing::warn!(sandbox = %self.handle.id, %error, "remains of a sandbox could not be stopped");
         }
     }
+}
+
+/// Meets the guest of a running sandbox, and makes sure that it is this sandbox's.
+pub(crate) async fn greet(provider: &dyn Provider, id: &SandboxId) -> Result<Guest, Problem> {
+    let hello = async {
+        let mut guest = provider.connect(id).await.map_err(problem::from_provider)?;
+        let reply = guest.hello(HelloRequest {}).await.map_err(|status| problem::from_status(&status))?;
+        Ok::<_, Problem>((guest, reply.into_inner()))
+    };
+    let silent = |cause: String| {
+        Problem::new(Code::GuestUnreachable, cause, "Try again; if it stays so, stop and start the sandbox.")
+    };
+    let (guest, reply) = time::timeout(HELLO, hello)
+        .await
+        .map_err(|_| silent(format!("The sandbox's guest did not answer within {} s.", HELLO.as_secs())))??;
+    // Newer and older guests both understand us: the protocol only ever grows.
+    if reply.protocol == 0 || reply.sandbox_id != id.as_str() {
+        return Err(silent(format!("What answers for {id} is not its guest.")));
+    }
+    Ok(guest)
 }
 
 async fn terminate(mut guest: Guest, process: ProcessId) {

@@ -145,6 +145,30 @@ pub(crate) fn gone(text: &str) -> Problem {
     )
 }
 
+pub(crate) fn unknown_snapshot(text: &str) -> Problem {
+    Problem::new(
+        Code::UnknownSnapshot,
+        format!("There is no snapshot `{}`.", text.escape_debug()),
+        "`sandbar snapshots` shows those there are.",
+    )
+}
+
+pub(crate) fn snapshot_taken(name: &str) -> Problem {
+    Problem::new(
+        Code::NameTaken,
+        format!("Another snapshot is called `{name}`."),
+        "Choose another name, or delete that snapshot first.",
+    )
+}
+
+/// What the store says of a snapshot.
+pub(crate) fn of_snapshot(error: store::Error) -> Problem {
+    match error {
+        store::Error::NameTaken(name) => snapshot_taken(&name),
+        error => error.into(),
+    }
+}
+
 pub(crate) fn unknown_process(sandbox: &str, text: &str) -> Problem {
     Problem::new(
         Code::UnknownProcess,
@@ -178,7 +202,7 @@ pub(crate) fn wrong_state(sandbox: &Sandbox) -> Problem {
         SandboxState::Stopped | SandboxState::Failed => {
             format!("`sandbar start {name}` brings it back with its files.")
         }
-        SandboxState::Paused => format!("Resume `{name}` first."),
+        SandboxState::Paused => format!("`sandbar resume {name}` lets it go on."),
         SandboxState::Ready => format!("`sandbar stop {name}` first."),
     };
     let state = sandbox.state.as_str();

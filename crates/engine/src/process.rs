@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use sandbar_api::{
-    Code, Exit, OutputRange, Problem, Process, ProcessId, ProcessState, StartProcess, TerminalSize, check,
+    Code, Exit, HumanDuration, OutputRange, Problem, Process, ProcessId, ProcessState, StartProcess, TerminalSize,
+    check,
 };
 use sandbar_guest::protocol::{self, CHUNK, ResizeRequest, SignalRequest, StartRequest, WriteInputRequest};
 use sandbar_provider::Guest;
@@ -14,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 use crate::{
     Engine, Inner, clock, create,
     exec::Collector,
-    handle::Handle,
+    handle::{Handle, Inside},
     ids, problem,
     pump::{self, Pump},
     signals,
@@ -58,13 +59,14 @@ impl Live {
 /// A process on its way: `started` tells when it runs, or why not.
 pub(crate) struct Launch {
     pub(crate) live: Arc<Live>,
+    pub(crate) guest: Guest,
     pub(crate) started: oneshot::Receiver<Result<Process, Problem>>,
 }
 
 impl Engine {
     pub async fn start_process(&self, sandbox: &str, request: StartProcess) -> Result<Process, Problem> {
         let handle = self.inner.handle(sandbox).await?;
-        let launch = launch(&self.inner, &handle, request, None)?;
+        let launch = launch(&self.inner, &handle, request, None).await?;
         launch.started.await.unwrap_or_else(|_| Err(problem::shutting_down()))
     }
 
@@ -86,49 +88,49 @@ impl Engine {
         data: Bytes,
         eof: bool,
     ) -> Result<u64, Problem> {
-        let (mut guest, id) = self.live_process(sandbox, process).await?;
-        write_input(&mut guest, &id, offset, data, eof).await
+        let (mut inside, id) = self.live_process(sandbox, process).await?;
+        write_input(&mut inside.guest, &id, offset, data, eof).await
     }
 
     pub async fn signal(&self, sandbox: &str, process: &str, signal: &str) -> Result<(), Problem> {
         let signal = signals::number(signal)?;
-        let (mut guest, id) = match signal {
+        let (mut inside, id) = match signal {
             signals::KILL => self.killable_process(sandbox, process).await?,
             _ => self.live_process(sandbox, process).await?,
         };
         let request = SignalRequest { process_id: id.to_string(), signal };
-        guest.signal(request).await.map_err(|status| of_live(&status, &id))?;
+        inside.guest.signal(request).await.map_err(|status| of_live(&status, &id))?;
         Ok(())
     }
 
     pub async fn resize(&self, sandbox: &str, process: &str, size: TerminalSize) -> Result<(), Problem> {
         let size = terminal(size)?;
-        let (mut guest, id) = self.live_process(sandbox, process).await?;
+        let (mut inside, id) = self.live_process(sandbox, process).await?;
         let request = ResizeRequest { process_id: id.to_string(), size: Some(size) };
-        guest.resize(request).await.map_err(|status| of_live(&status, &id))?;
+        inside.guest.resize(request).await.map_err(|status| of_live(&status, &id))?;
         Ok(())
     }
 
-    async fn live_process(&self, sandbox: &str, process: &str) -> Result<(Guest, ProcessId), Problem> {
+    async fn live_process(&self, sandbox: &str, process: &str) -> Result<(Inside, ProcessId), Problem> {
         let handle = self.inner.handle(sandbox).await?;
         match process.parse().ok().filter(|id| handle.live(id).is_some()) {
-            Some(id) => Ok((handle.guest()?, id)),
+            Some(id) => Ok((handle.enter().await?, id)),
             None => Err(problem::process_over(stored(&self.inner, &handle, process).await?.id.as_str())),
         }
     }
 
     /// Also one that has ended: what it started may live on, and only its guest knows.
-    async fn killable_process(&self, sandbox: &str, process: &str) -> Result<(Guest, ProcessId), Problem> {
+    async fn killable_process(&self, sandbox: &str, process: &str) -> Result<(Inside, ProcessId), Problem> {
         let handle = self.inner.handle(sandbox).await?;
         let id = match process.parse().ok().filter(|id| handle.live(id).is_some()) {
             Some(id) => id,
             None => stored(&self.inner, &handle, process).await?.id,
         };
-        match handle.guest() {
-            Ok(guest) => Ok((guest, id)),
-            Err(_) if handle.live(&id).is_none() => Err(problem::process_over(id.as_str())),
-            Err(problem) => Err(problem),
+        // Without a guest nothing of it lives, and nothing is brought back to kill it.
+        if handle.guest().is_none() && handle.live(&id).is_none() {
+            return Err(problem::process_over(id.as_str()));
         }
+        Ok((handle.enter().await?, id))
     }
 }
 
@@ -181,7 +183,7 @@ pub(crate) async fn write_input(
 }
 
 /// Checks the request and hands it to a task of its own, which a caller who goes away does not stop halfway.
-pub(crate) fn launch(
+pub(crate) async fn launch(
     inner: &Arc<Inner>,
     handle: &Arc<Handle>,
     request: StartProcess,
@@ -189,11 +191,11 @@ pub(crate) fn launch(
 ) -> Result<Launch, Problem> {
     let (process, start) = plan(handle, request)?;
     let live = Live::new(0, None, collector);
-    let (guest, token) = handle.admit(process.id.clone(), live.clone())?;
+    let (Inside { guest, call }, token) = handle.admit(&process.id, &live).await?;
     let (reply, started) = oneshot::channel();
-    let pump = Pump::new(inner.clone(), handle.clone(), live.clone(), guest, process.id.clone());
-    inner.tasks.spawn(begin(pump, process, start, reply, token));
-    Ok(Launch { live, started })
+    let pump = Pump::new(inner.clone(), handle.clone(), live.clone(), guest.clone(), process.id.clone());
+    inner.tasks.spawn(begin(pump, process, start, reply, call, token));
+    Ok(Launch { live, guest, started })
 }
 
 /// Goes on with a process that the guest still knows, from where the store's output ends.
@@ -206,8 +208,8 @@ pub(crate) async fn resume(inner: &Arc<Inner>, handle: &Arc<Handle>, process: Pr
     };
     let live = Live::new(range.end, outcome, None);
     // The guest is gone again already: the next look at it settles this process too.
-    let Ok((guest, token)) = handle.admit(process.id.clone(), live.clone()) else { return Ok(()) };
-    let mut pump = Pump::new(inner.clone(), handle.clone(), live, guest, process.id);
+    let Some((inside, token)) = handle.readmit(&process.id, &live) else { return Ok(()) };
+    let mut pump = Pump::new(inner.clone(), handle.clone(), live, inside.guest, process.id);
     inner.tasks.spawn(async move {
         pump.run().await;
         drop(token);
@@ -220,14 +222,17 @@ fn plan(handle: &Handle, request: StartProcess) -> Result<(Process, StartRequest
     check::env(&request.env)?;
     let cwd = request.cwd.as_deref().map_or_else(|| Ok(WORKSPACE.to_owned()), check::path)?;
     let size = request.terminal.map(terminal).transpose()?;
-    let timeout_ms = request.timeout.map_or(0, |timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX));
-    if request.timeout.is_some() && timeout_ms == 0 {
+    let millis = |time: HumanDuration| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX);
+    let limits = &handle.template.limits;
+    if request.timeout.map(millis) == Some(0) {
         return Err(Problem::new(
             Code::BadDuration,
             "A timeout of zero leaves no time to run.",
             "Give a longer one, or none.",
         ));
     }
+    // Zero means no limit to the guest, so what is stated is never less than one.
+    let timeout_ms = request.timeout.into_iter().chain(limits.wall_time).map(|time| millis(time).max(1)).min();
     let env = create::merge([&handle.template.env, &handle.record.borrow().env, &request.env]);
     check::env(&env)?;
     let now = clock::now();
@@ -250,8 +255,8 @@ fn plan(handle: &Handle, request: StartProcess) -> Result<(Process, StartRequest
         cwd,
         stdin: request.stdin || size.is_some(),
         terminal: size,
-        timeout_ms,
-        max_output: 0,
+        timeout_ms: timeout_ms.unwrap_or(0),
+        max_output: limits.output.map_or(0, |size| size.0.max(1)),
     };
     Ok((process, start))
 }
@@ -262,11 +267,16 @@ async fn begin(
     process: Process,
     start: StartRequest,
     reply: oneshot::Sender<Result<Process, Problem>>,
+    call: TaskTrackerToken,
     // Held to the end: the sandbox's owner waits for it.
     _token: TaskTrackerToken,
 ) {
     let (inner, mut guest) = (pump.inner.clone(), pump.guest.clone());
-    let (recorded, started) = tokio::join!(inner.store.create_process(&process), guest.start(start));
+    let (recorded, started) = tokio::join!(inner.store.create_process(&process), async {
+        pump.look().await;
+        guest.start(start).await
+    });
+    drop(call);
     let refused = match (recorded, started) {
         (Ok(()), Ok(_)) => {
             inner.metrics.processes_started.inc();

@@ -10,7 +10,7 @@ use sandbar_api::{Code, Exit, ExitReason, ProcessId, ProcessState, Stream as Out
 use sandbar_guest::protocol::{
     self, FollowEvent, FollowFrom, FollowRequest, ForgetRequest, SignalRequest, follow_event, follow_request,
 };
-use sandbar_provider::Guest;
+use sandbar_provider::{Counters, Guest};
 use tokio::{sync::watch, time};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -18,7 +18,7 @@ use tonic::Status;
 use crate::{
     Inner, clock,
     handle::{Fate, Handle},
-    problem,
+    limits, problem,
     process::{Live, Outcome},
     signals,
     store::{self, Chunk},
@@ -38,6 +38,8 @@ pub(crate) struct Pump {
     live: Arc<Live>,
     process: ProcessId,
     killed: bool,
+    /// What the sandbox had run into when the process started.
+    start: Option<Counters>,
 }
 
 /// Why following came to an end.
@@ -65,7 +67,12 @@ impl Pump {
         guest: Guest,
         process: ProcessId,
     ) -> Self {
-        Self { inner, guest, handle, live, process, killed: false }
+        Self { inner, guest, handle, live, process, killed: false, start: None }
+    }
+
+    /// Just before the process starts.
+    pub(crate) async fn look(&mut self) {
+        self.start = limits::counters(&self.handle).await;
     }
 
     pub(crate) fn dismiss(&self) {
@@ -178,6 +185,7 @@ impl Pump {
         let keep = self.handle.template.output_retention;
         let (inner, process) = (self.inner.clone(), self.process.clone());
         let range = self.until_written(Heed::Fate, || inner.store.append_output(&process, &chunk, keep)).await?;
+        self.handle.activity.touch();
         let new = range.end.saturating_sub(before);
         self.inner.metrics.output_bytes.inc_by(new);
         if let Some(collector) = &self.live.collector {
@@ -200,7 +208,10 @@ impl Pump {
             protocol::ExitReason::OutputLimit => ExitReason::OutputLimit,
             _ if stopping => ExitReason::Stopped,
             protocol::ExitReason::Killed => ExitReason::Killed,
-            protocol::ExitReason::ByItself => ExitReason::Exited,
+            protocol::ExitReason::ByItself => {
+                let cause = limits::cause(&self.handle, self.start, exit.code, exit.signal).await;
+                cause.unwrap_or(ExitReason::Exited)
+            }
         };
         let signal = Some(exit.signal).filter(|signal| *signal != 0);
         self.end_as(Outcome::Exited(Exit { code: exit.code, signal, reason }), time_of(exit.at_ms)).await

@@ -1,20 +1,23 @@
 //! On start: compares what the store says with what the providers find, and makes both agree again. May be killed at
 //! any point and run again: each sandbox is settled by steps that lead to a state which is settled the same way.
 
+mod snapshots;
+
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
 };
 
 use futures_util::{StreamExt as _, stream};
-use sandbar_api::{Problem, Process, ProcessState, SandboxId, SandboxState};
+use sandbar_api::{Idle, Problem, Process, ProcessState, SandboxId, SandboxState};
 use sandbar_guest::protocol::{ListRequest, ProcessStatus};
-use sandbar_provider::Guest;
+use sandbar_provider::{Counters, Guest};
 
 use crate::{
     Inner, OpenError, clock,
+    handle::Handle,
     owner::{self, Owner, reason},
-    problem, process, pump,
+    pool, problem, process, pump,
     store::{SandboxFilter, SandboxRow},
 };
 
@@ -45,6 +48,8 @@ pub(crate) enum Action {
     StopStray,
     /// It was being created for the first time, and nobody was told of success.
     Undo,
+    /// It is one of a fork that was not finished.
+    UndoFork,
     /// The host went down and its processes with it.
     Stopped,
     /// It is no longer what the store promised; the reason's code says why.
@@ -84,11 +89,16 @@ fn detail(code: &str) -> &'static str {
 
 pub(crate) async fn reconcile(inner: &Arc<Inner>, same_boot: bool) -> Result<(), OpenError> {
     let rows = rows(inner).await?;
+    let forking = snapshots::of_forks(inner).await?;
     let mut running: HashMap<SandboxId, Vec<Process>> = HashMap::new();
     for process in inner.store.running_processes().await.map_err(OpenError::Store)? {
         running.entry(process.sandbox.clone()).or_default().push(process);
     }
-    let known: HashSet<_> = rows.iter().map(|row| (row.sandbox.provider.as_str(), &row.sandbox.id)).collect();
+    // The keeper of the pools decides about theirs.
+    let members = inner.store.pool_members().await.map_err(OpenError::Store)?;
+    let members = members.iter().map(|member| (member.provider.as_str(), &member.id));
+    let known = rows.iter().map(|row| (row.sandbox.provider.as_str(), &row.sandbox.id));
+    let known: HashSet<_> = known.chain(members).collect();
     let mut found = HashMap::new();
     for (name, provider) in &inner.providers {
         let list = provider.list().await.map_err(|source| OpenError::Provider { provider: name, source })?;
@@ -103,7 +113,8 @@ pub(crate) async fn reconcile(inner: &Arc<Inner>, same_boot: bool) -> Result<(),
     let mut settled = stream::iter(rows.into_iter().map(|row| {
         let found = found.get(&row.sandbox.id).copied().unwrap_or(Found::Nothing);
         let processes = running.remove(&row.sandbox.id).unwrap_or_default();
-        settle(inner, row, found, processes, same_boot)
+        let half_forked = row.sandbox.from.as_ref().is_some_and(|from| forking.contains(from));
+        settle(inner, row, found, processes, same_boot, half_forked)
     }))
     .buffer_unordered(AT_ONCE);
     while let Some(one) = settled.next().await {
@@ -114,7 +125,7 @@ pub(crate) async fn reconcile(inner: &Arc<Inner>, same_boot: bool) -> Result<(),
     for process in running.into_values().flatten() {
         bury(inner, &process, SandboxState::Deleted).await?;
     }
-    Ok(())
+    snapshots::reconcile(inner).await
 }
 
 async fn rows(inner: &Inner) -> Result<Vec<SandboxRow>, OpenError> {
@@ -137,6 +148,7 @@ async fn settle(
     found: Found,
     processes: Vec<Process>,
     same_boot: bool,
+    half_forked: bool,
 ) -> Result<(), OpenError> {
     let sandbox = &row.sandbox;
     let missing = || OpenError::ProviderMissing { provider: sandbox.provider.clone(), sandbox: sandbox.name.clone() };
@@ -144,7 +156,13 @@ async fn settle(
     let deleting = sandbox.reason.as_ref().is_some_and(owner::is_deleting);
     // Only `start` changes a sandbox to `creating` after its birth.
     let ever_ready = sandbox.changed_at != sandbox.created_at;
-    let action = decide(sandbox.state, deleting, found, same_boot, ever_ready);
+    // A claim that was cut off: it runs, but not as it was asked for.
+    let claiming = sandbox.reason.as_ref().is_some_and(pool::is_claiming);
+    let found = if claiming && found == Found::Running { Found::Files } else { found };
+    let action = match half_forked {
+        true => Action::UndoFork,
+        false => decide(sandbox.state, deleting, found, same_boot, ever_ready),
+    };
     let owner = Owner::new(inner, row, provider);
     inner.registry.insert_name(&owner.handle);
     if let Err(problem) = carry_out(&owner, action, processes, ever_ready).await? {
@@ -181,7 +199,7 @@ async fn carry_out(owner: &Owner, action: Action, processes: Vec<Process>, ever_
         return fail(owner, code, processes).await;
     }
     let how = match action {
-        Action::FinishStop | Action::FinishDelete | Action::Undo => SandboxState::Stopped,
+        Action::FinishStop | Action::FinishDelete | Action::Undo | Action::UndoFork => SandboxState::Stopped,
         _ => owner.handle.state(),
     };
     for process in &processes {
@@ -193,8 +211,16 @@ async fn carry_out(owner: &Owner, action: Action, processes: Vec<Process>, ever_
         Action::FinishStop => owner.finish_stop().await.map(drop),
         Action::FinishDelete => owner.delete(owner.why_deleting()).await,
         Action::Undo => undo(owner).await,
+        Action::UndoFork => {
+            owner.delete(reason("interrupted", "The server ended while the fork it is of was being made.")).await
+        }
         Action::Stopped => {
-            let why = || Some(reason("host_restarted", detail("host_restarted")));
+            // What idleness put away comes back for whoever needs it, as before.
+            let why = match owner::is_put_away(&owner.handle.record.borrow()) {
+                true => owner::idle(detail("host_restarted")),
+                false => reason("host_restarted", detail("host_restarted")),
+            };
+            let why = || Some(why.clone());
             match owner.transition(SandboxState::Stopping, why()).await {
                 Ok(_) => owner.transition(SandboxState::Stopped, why()).await.map(drop),
                 Err(problem) => Err(problem),
@@ -238,10 +264,29 @@ async fn adopt(owner: &Owner, guest: Guest, listed: Vec<ProcessStatus>, processe
         bury(inner, process, SandboxState::Failed).await?;
     }
     inner.metrics.adopted.inc();
-    if handle.state() == SandboxState::Creating {
-        return Ok(owner.transition(SandboxState::Ready, None).await.map(drop));
+    found_running(handle).await;
+    // The server may have ended between holding it still, or letting it go, and the record of that.
+    Ok(match handle.state() {
+        SandboxState::Paused => {
+            handle.hold();
+            owner.freeze().await.map_err(problem::from_provider)
+        }
+        SandboxState::Creating => match owner.thaw().await {
+            Ok(()) => owner.transition(SandboxState::Ready, None).await.map(drop),
+            Err(problem) => Err(problem),
+        },
+        _ => owner.thaw().await,
+    })
+}
+
+/// Processor time of before is no activity of today.
+async fn found_running(handle: &Handle) {
+    if handle.template.idle == Idle::default() {
+        return;
     }
-    Ok(Ok(()))
+    if let Ok(Counters { cpu: Some(cpu), .. }) = handle.provider.counters(&handle.id).await {
+        handle.activity.begin(cpu);
+    }
 }
 
 /// Writes down the end of a process whose sandbox is not running. Killed if the sandbox was to end, else lost.
@@ -310,7 +355,7 @@ mod tests {
                         Action::FinishStop => state == Stopping,
                         Action::Undo => state == Creating,
                         Action::Adopt => [Creating, Ready, Paused].contains(&state),
-                        Action::FinishDelete => state == Deleted || state.may_become(Deleted),
+                        Action::FinishDelete | Action::UndoFork => state == Deleted || state.may_become(Deleted),
                         Action::Keep | Action::StopStray => true,
                     };
                     assert!(legal, "{state:?} {found:?} {flags}: {action:?}");

@@ -59,6 +59,10 @@ impl Registry {
         self.read(|maps| maps.by_id.get(id).cloned())
     }
 
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        self.read(|maps| maps.by_name.contains_key(name))
+    }
+
     fn by_text(&self, text: &str) -> Option<Arc<Handle>> {
         // No name looks like an id (`check::name`).
         self.read(|maps| match maps.by_name.get(text) {
@@ -67,10 +71,13 @@ impl Registry {
         })
     }
 
+    pub(crate) fn all(&self) -> Vec<Arc<Handle>> {
+        self.read(|maps| maps.by_id.values().cloned().collect())
+    }
+
     pub(crate) fn count(&self) -> HashMap<SandboxState, u64> {
-        let handles: Vec<_> = self.read(|maps| maps.by_id.values().cloned().collect());
         let mut counts = HashMap::new();
-        for handle in handles {
+        for handle in self.all() {
             *counts.entry(handle.state()).or_default() += 1;
         }
         counts

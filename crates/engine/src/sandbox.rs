@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::{
     Engine, ListQuery,
-    owner::{self, Verb},
+    owner::{self, Reply, Verb},
     problem,
     registry::Known,
     store::{self, SandboxFilter},
@@ -57,11 +57,26 @@ impl Engine {
     }
 
     pub async fn stop(&self, sandbox: &str) -> Result<Sandbox, Problem> {
-        self.inner.handle(sandbox).await?.ask(Verb::Stop).await
+        self.ask(sandbox, Verb::Stop).await
     }
 
     pub async fn start(&self, sandbox: &str) -> Result<Sandbox, Problem> {
-        self.inner.handle(sandbox).await?.ask(Verb::Start).await
+        self.ask(sandbox, Verb::Start).await
+    }
+
+    /// Holds every process still; what runs and what it wrote is kept.
+    pub async fn pause(&self, sandbox: &str) -> Result<Sandbox, Problem> {
+        self.ask(sandbox, Verb::Pause).await
+    }
+
+    pub async fn resume(&self, sandbox: &str) -> Result<Sandbox, Problem> {
+        self.ask(sandbox, Verb::Resume).await
+    }
+
+    async fn ask(&self, sandbox: &str, verb: impl FnOnce(Reply<Sandbox>) -> Verb) -> Result<Sandbox, Problem> {
+        let handle = self.inner.handle(sandbox).await?;
+        handle.activity.touch();
+        handle.ask(verb).await
     }
 
     /// Events with `seq > after`.

@@ -20,19 +20,23 @@ use tokio::{
 };
 
 use crate::{
-    Confine,
     files::{self, Errand},
-    minder, sys, tree,
+    minder, probe, sys, tree,
+    workload::Workload,
 };
 
 /// What a forked child does.
 pub(crate) enum Task {
     Mind(Box<minder::Plan>),
     Work(Box<Errand>),
+    /// Tells on the pipe what a workload finds around it.
+    Probe(OwnedFd),
 }
 
 /// A living or dead child, by a handle that can never mean another process.
 pub(crate) struct Child {
+    /// Means this child only as long as it has not ended.
+    pub(crate) pid: Pid,
     handle: OwnedFd,
     ended: oneshot::Receiver<WaitStatus>,
 }
@@ -80,7 +84,7 @@ const EMPTY_SCANS: u32 = 2;
 /// Owns the children; its `run` is the guest's main task.
 pub(crate) struct Parent {
     requests: mpsc::Receiver<Request>,
-    confine: Box<Confine>,
+    workload: Workload,
     signals: AsyncFd<OwnedFd>,
     children: HashMap<i32, Known>,
     /// How many more empty scans end the sweep; zero when there is none.
@@ -98,10 +102,10 @@ struct Known {
 
 impl Parent {
     /// SIGCHLD must be blocked.
-    pub(crate) fn new(confine: Box<Confine>) -> io::Result<(Self, Forker)> {
+    pub(crate) fn new(workload: Workload) -> io::Result<(Self, Forker)> {
         let (requests, receiver) = mpsc::channel(WAITING_REQUESTS);
         let signals = sys::watch(sys::child_signals()?, Interest::READABLE)?;
-        let parent = Self { requests: receiver, confine, signals, children: HashMap::new(), sweep: 0, trim: None };
+        let parent = Self { requests: receiver, workload, signals, children: HashMap::new(), sweep: 0, trim: None };
         Ok((parent, Forker { requests }))
     }
 
@@ -141,13 +145,18 @@ impl Parent {
 
     fn fork(&mut self, task: Task) -> io::Result<Child> {
         let minder = matches!(task, Task::Mind(_));
-        match sys::fork()? {
+        let forked = match &task {
+            Task::Probe(_) => self.workload.fork().map_err(|failure| io::Error::from_raw_os_error(failure.errno))?,
+            Task::Mind(_) | Task::Work(_) => sys::fork()?,
+        };
+        match forked {
             sys::Forked::Child => {
-                let confine = &*self.confine;
+                let workload = &self.workload;
                 // Unwinding further would run the guest's own tasks a second time.
                 let code = catch_unwind(AssertUnwindSafe(|| match task {
-                    Task::Mind(plan) => minder::run(*plan, confine),
-                    Task::Work(errand) => files::run(*errand, confine),
+                    Task::Mind(plan) => minder::run(*plan, workload),
+                    Task::Work(errand) => files::run(*errand, &workload.confine),
+                    Task::Probe(outbox) => probe::run(&outbox, workload),
                 }));
                 sys::exit(code.unwrap_or(101))
             }
@@ -158,7 +167,7 @@ impl Parent {
                     // Not reaped yet, so the pid still means this child.
                     let _ = rustix::process::kill_process(pid, Signal::KILL);
                 })?;
-                Ok(Child { handle, ended: receiver })
+                Ok(Child { pid, handle, ended: receiver })
             }
         }
     }

@@ -13,11 +13,11 @@ use rustix::{
 };
 
 use crate::{
-    Confine,
     command::Command,
     error::{Code, Fault},
     stdio::Inner,
-    sys,
+    sys::{self, Strings},
+    workload::Workload,
 };
 
 pub(crate) struct Plan {
@@ -36,6 +36,8 @@ pub(crate) enum Step {
     Execute,
     /// The program is there, but the interpreter or loader it names is not.
     Interpreter,
+    /// The cgroups of the sandbox.
+    Group,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +65,7 @@ impl Failure {
             4 => Step::Directory,
             5 => Step::Execute,
             6 => Step::Interpreter,
+            7 => Step::Group,
             _ => return None,
         };
         Some(Self { step, errno: i32::from_le_bytes([a, b, c, d]) })
@@ -97,37 +100,40 @@ impl Failure {
             }
             (Step::Fork, _) => Fault::internal("fork the process")(error),
             (Step::Session, _) => Fault::internal("set up the process's session and streams")(error),
+            (Step::Group, _) => Fault::internal("put the process into its cgroup")(error),
             (Step::Confine, _) => Fault::internal("confine the process")(error),
         }
     }
 }
 
 /// Forks the leader. Its failure to become the program comes through the returned pipe, which just ends when it did.
-pub(crate) fn spawn(plan: &Plan, confine: &Confine) -> io::Result<(Pid, OwnedFd)> {
-    let (report, reporter) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    match sys::fork()? {
-        sys::Forked::Parent(pid) => Ok((pid, report)),
-        sys::Forked::Child => {
-            let failure = become_program(plan, confine);
-            // Nobody is left to tell if this fails too; the exit code still says that it did not start.
-            let _ = rustix::io::write(&reporter, &failure.to_bytes());
-            sys::exit(127)
-        }
-    }
+pub(crate) fn spawn(plan: &Plan, workload: &Workload) -> Result<(Pid, OwnedFd), Failure> {
+    let (report, reporter) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|errno| Failure::new(Step::Fork, &errno.into()))?;
+    let (argv, env) = (Strings::new(&plan.command.argv), Strings::new(&plan.command.env));
+    let pid = workload.spawn(&|| {
+        let failure = become_program(plan, &argv, &env, workload);
+        // Nobody is left to tell if this fails too; the exit code still says that it did not start.
+        let _ = rustix::io::write(&reporter, &failure.to_bytes());
+    })?;
+    Ok((pid, report))
 }
 
-fn become_program(plan: &Plan, confine: &Confine) -> Failure {
+fn become_program(plan: &Plan, argv: &Strings<'_>, env: &Strings<'_>, workload: &Workload) -> Failure {
+    if let Err(failure) = workload.join() {
+        return failure;
+    }
     if let Err(error) = open_session(plan) {
         return Failure::new(Step::Session, &error);
     }
-    if let Err(error) = confine() {
-        return Failure::new(Step::Confine, &error);
+    if let Err(failure) = workload.confine() {
+        return failure;
     }
     // As the workload's user: what it may not enter, we do not enter for it.
     if let Err(error) = rustix::process::chdir(&plan.command.cwd) {
         return Failure::new(Step::Directory, &error.into());
     }
-    execute(&plan.command)
+    execute(&plan.command, argv, env)
 }
 
 fn open_session(plan: &Plan) -> io::Result<()> {
@@ -144,17 +150,17 @@ fn open_session(plan: &Plan) -> io::Result<()> {
     rustix::stdio::dup2_stderr(stderr.as_fd())?;
     // Not closed yet, because `confine` may own some of them.
     sys::close_all_on_exec()?;
-    sys::default_signal_handlers();
+    sys::heed_broken_pipes();
     sys::block_signals(sys::Mask::Nothing)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     Ok(())
 }
 
 /// The lookup of execvp, but with the request's PATH and without handing unknown files to a shell.
-fn execute(command: &Command) -> Failure {
+fn execute(command: &Command, argv: &Strings<'_>, env: &Strings<'_>) -> Failure {
     let mut failure = Failure { step: Step::Execute, errno: libc::ENOENT };
     for candidate in &command.candidates {
-        match sys::execve(candidate, &command.argv, &command.env) {
+        match sys::execve(candidate, argv, env) {
             Errno::NOENT if exists(candidate) => {
                 return Failure { step: Step::Interpreter, errno: libc::ENOENT };
             }

@@ -8,11 +8,14 @@ mod command;
 mod error;
 mod files;
 mod follow;
+#[cfg(test)]
+mod fuzz;
 mod input;
 mod leader;
 mod link;
 mod minder;
 mod outlet;
+mod probe;
 mod process;
 pub mod protocol;
 mod ring;
@@ -23,6 +26,7 @@ mod sys;
 mod table;
 mod tree;
 mod worker;
+mod workload;
 
 use std::{io, os::fd::OwnedFd, os::unix::net::UnixListener as StdListener, sync::Arc, time::Duration};
 
@@ -31,7 +35,12 @@ use rustix::process::DumpableBehavior;
 use tokio::net::UnixListener;
 use tonic::transport::Server;
 
-use crate::{children::Parent, command::User, protocol::guest_server::GuestServer, service::Service, table::Table};
+use crate::{
+    children::Parent, command::User, protocol::guest_server::GuestServer, service::Service, table::Table,
+    workload::Workload,
+};
+
+pub use crate::workload::Group;
 
 pub(crate) type Confine = dyn Fn() -> io::Result<()>;
 
@@ -50,7 +59,11 @@ pub struct Setup {
     pub user: String,
     /// Turns the calling process, just forked and single-threaded, into a workload: uid and gid, capabilities,
     /// no_new_privs, limits, Landlock, seccomp. It cannot be undone. Called right before execve, and by file workers.
+    /// Before execve the memory is that of an unconfined process that goes on afterwards: once the user is changed, and
+    /// workloads may kill the caller at any point, it must not allocate.
     pub confine: Box<dyn Fn() -> io::Result<()>>,
+    /// Where workload processes are counted, limited and frozen.
+    pub group: Option<Group>,
 }
 
 /// Serves until killed. Must be called in a process with one thread; leaves it with an error on what cannot be helped.
@@ -76,7 +89,7 @@ fn serve(setup: Setup) -> Result<std::convert::Infallible, Box<dyn std::error::E
         .max_io_events_per_tick(EVENTS_PER_TICK)
         .build()?;
     runtime.block_on(async {
-        let (parent, forker) = Parent::new(setup.confine)?;
+        let (parent, forker) = Parent::new(Workload { group: setup.group, confine: setup.confine })?;
         let user = User { uid: setup.uid, gid: setup.gid, name: setup.user, home: setup.home };
         let service = Service {
             sandbox_id: setup.sandbox_id,
@@ -112,6 +125,7 @@ fn prepare_process() -> io::Result<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     // Fails when we already lead a group, which serves as well: workloads are told apart by their sessions.
     let _ = rustix::process::setsid();
+    sys::default_signal_handlers();
     sys::ignore_broken_pipes();
     sys::block_signals(sys::Mask::Child)
 }

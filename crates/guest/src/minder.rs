@@ -15,9 +15,9 @@ use rustix::{
 };
 
 use crate::{
-    Confine,
-    leader::{self, Failure, Step},
-    stdio, sys, tree,
+    leader::{self, Failure},
+    sys, tree,
+    workload::Workload,
 };
 
 pub(crate) struct Plan {
@@ -49,7 +49,7 @@ pub(crate) enum Order {
 pub(crate) const MESSAGE: usize = 6;
 
 impl Report {
-    fn to_bytes(self) -> [u8; MESSAGE] {
+    pub(crate) fn to_bytes(self) -> [u8; MESSAGE] {
         match self {
             Self::Started => [1, 0, 0, 0, 0, 0],
             Self::Failed(failure) => {
@@ -81,7 +81,7 @@ impl Order {
         }
     }
 
-    fn from_bytes(bytes: [u8; MESSAGE]) -> Option<Self> {
+    pub(crate) fn from_bytes(bytes: [u8; MESSAGE]) -> Option<Self> {
         let [kind, _, a, b, c, d] = bytes;
         match kind {
             1 => Some(Self::Signal(i32::from_le_bytes([a, b, c, d]))),
@@ -112,36 +112,30 @@ struct Minder {
 }
 
 /// The body of the minder's process; returns its exit code. Zero promises that no descendant is left.
-pub(crate) fn run(plan: Plan, confine: &Confine) -> i32 {
-    match start(plan, confine).and_then(Minder::live) {
+pub(crate) fn run(plan: Plan, workload: &Workload) -> i32 {
+    match start(plan, workload).and_then(Minder::live) {
         Ok(()) => 0,
         Err(_) => 1,
     }
 }
 
-fn start(plan: Plan, confine: &Confine) -> io::Result<Minder> {
+fn start(plan: Plan, workload: &Workload) -> io::Result<Minder> {
     rustix::thread::set_name(c"sandbar-minder")?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     // A workload of the same user may signal us; only SIGKILL and SIGSTOP get through.
     sys::block_signals(sys::Mask::Everything)?;
-    sys::default_signal_handlers();
     let signals = sys::child_signals()?;
-    let null = stdio::null()?;
-    let spawned = leader::spawn(&plan.leader, confine);
+    let spawned = leader::spawn(&plan.leader, workload);
     let Plan { link, leader } = plan;
     // Our copies of its streams would keep them open for ever.
     drop(leader);
     let (leader, report) = match spawned {
         Ok(spawned) => spawned,
-        Err(error) => {
-            tell(&link, Report::Failed(Failure::new(Step::Fork, &error)));
-            return Err(error);
+        Err(failure) => {
+            tell(&link, Report::Failed(failure));
+            return Err(io::Error::from_raw_os_error(failure.errno));
         }
     };
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
-    drop(null);
     sys::close_all_but(&[link.as_fd(), signals.as_fd(), report.as_fd()])?;
     Ok(Minder { link, signals, report: Some(report), leader, leader_alive: true, killing: None })
 }
@@ -252,11 +246,14 @@ impl Minder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::leader::Step;
 
     #[test]
     fn messages_survive_the_socket() {
-        let failure = Failure { step: Step::Directory, errno: libc::ENOENT };
-        for report in [Report::Started, Report::Failed(failure), Report::Exited(0x0900), Report::Empty] {
+        let failure = |step| Report::Failed(Failure { step, errno: libc::ENOENT });
+        for report in
+            [Report::Started, failure(Step::Fork), failure(Step::Group), Report::Exited(0x0900), Report::Empty]
+        {
             assert_eq!(Report::from_bytes(report.to_bytes()), Some(report));
         }
         for order in [Order::Signal(15), Order::Kill] {

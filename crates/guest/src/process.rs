@@ -14,7 +14,8 @@ use crate::{
 /// What a caller can ask of the supervisor.
 pub(crate) enum Order {
     Signal(i32),
-    Kill,
+    /// Everything it started.
+    Kill(ExitReason),
     Resize(rustix::termios::Winsize),
 }
 
@@ -51,6 +52,8 @@ pub(crate) struct State {
     pub(crate) exit: Option<(Exit, u64)>,
     pub(crate) input_offset: u64,
     pub(crate) reason: ExitReason,
+    /// The pid of its minder while that has something to mind.
+    pub(crate) minder: Option<i32>,
     /// The record is gone; output is read and thrown away.
     pub(crate) forgotten: bool,
 }
@@ -75,6 +78,7 @@ impl Process {
             exit: None,
             input_offset: 0,
             reason: ExitReason::ByItself,
+            minder: None,
             forgotten: false,
         };
         let process = Self {
@@ -156,7 +160,7 @@ impl Process {
     }
 
     pub(crate) async fn order(&self, order: Order) -> Result<(), Fault> {
-        if self.state().exit.is_some() && !matches!(order, Order::Kill) {
+        if self.state().exit.is_some() && !matches!(order, Order::Kill(_)) {
             return Err(self.over());
         }
         ask(&self.orders, order).await.unwrap_or_else(|| Err(self.over()))

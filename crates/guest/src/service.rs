@@ -11,7 +11,7 @@ use crate::{
     command,
     error::{Code, Fault},
     files::Job,
-    follow, process,
+    follow, probe, process,
     protocol::{self as wire, guest_server::Guest},
     sys,
     table::Table,
@@ -62,17 +62,29 @@ impl Guest for Service {
     }
 
     async fn probe(&self, _: Request<wire::ProbeRequest>) -> Answer<wire::ProbeReply> {
-        Err(Status::unimplemented("probe"))
+        Ok(Response::new(probe::ask(&self.forker).await?))
     }
 
-    async fn relieve(&self, _: Request<wire::RelieveRequest>) -> Answer<wire::RelieveReply> {
-        Err(Status::unimplemented("relieve"))
+    async fn rename(&self, request: Request<wire::RenameRequest>) -> Answer<wire::RenameReply> {
+        rustix::system::sethostname(request.into_inner().hostname.as_bytes())
+            .map_err(|errno| Fault::internal("set the host name")(errno.into()))?;
+        Ok(Response::new(wire::RenameReply {}))
+    }
+
+    async fn relieve(&self, request: Request<wire::RelieveRequest>) -> Answer<wire::RelieveReply> {
+        let reason = match wire::ExitReason::try_from(request.into_inner().reason) {
+            Ok(wire::ExitReason::ByItself) | Err(_) => {
+                return Err(Fault::new(Code::BadRequest, "Nothing is killed without a reason.").into());
+            }
+            Ok(reason) => reason,
+        };
+        Ok(Response::new(wire::RelieveReply { process_id: self.table.relieve(reason).await? }))
     }
 
     async fn signal(&self, request: Request<wire::SignalRequest>) -> Answer<wire::SignalReply> {
         let wire::SignalRequest { process_id, signal } = request.into_inner();
         let (process, order) = match signal {
-            libc::SIGKILL => (self.table.killable(&process_id)?, process::Order::Kill),
+            libc::SIGKILL => (self.table.killable(&process_id)?, process::Order::Kill(wire::ExitReason::Killed)),
             1..=sys::LAST_SIGNAL => (self.table.get(&process_id)?, process::Order::Signal(signal)),
             _ => return Err(Fault::new(Code::BadRequest, format!("There is no signal {signal}.")).into()),
         };

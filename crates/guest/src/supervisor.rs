@@ -44,6 +44,9 @@ pub(crate) struct Supervisor {
     program: String,
     cwd: String,
     started: bool,
+    /// Bytes read so far, and after how many of them everything is killed.
+    written: u64,
+    max_output: Option<u64>,
     /// Of everything the process started, also when its leader has exited long before.
     deadline: Option<Instant>,
     kill_by: Option<Instant>,
@@ -91,6 +94,7 @@ impl Supervisor {
             let sink = input::Sink::new(sink, outer.terminal).map_err(Fault::internal("watch the input"))?;
             tokio::spawn(input::feed(Arc::clone(&process), sink, requests));
         }
+        process.state().minder = Some(child.pid.as_raw_pid());
         Ok(Self {
             changes: process.changes(),
             process,
@@ -101,6 +105,8 @@ impl Supervisor {
             program: request.argv.into_iter().next().unwrap_or_default(),
             cwd: request.cwd,
             started: false,
+            written: 0,
+            max_output: Some(request.max_output).filter(|limit| *limit > 0),
             deadline: Some(request.timeout_ms)
                 .filter(|timeout| *timeout > 0)
                 .and_then(|timeout| Instant::now().checked_add(Duration::from_millis(timeout))),
@@ -140,9 +146,9 @@ impl Supervisor {
     }
 
     async fn next(&mut self) -> Event {
-        let Self { process, changes, orders, outlets, link, deadline, kill_by, .. } = self;
-        changes.borrow_and_update();
-        let room = room(process) > 0;
+        self.changes.borrow_and_update();
+        let room = self.room() > 0;
+        let Self { changes, orders, outlets, link, deadline, kill_by, .. } = self;
         let hung_up = outlets.iter().any(|outlet| outlet.hung_up);
         tokio::select! {
             () = readable(outlets.first()), if room => Event::Readable(0),
@@ -157,7 +163,7 @@ impl Supervisor {
     }
 
     fn read(&mut self, index: usize) {
-        let room = room(&self.process);
+        let room = self.room();
         let Some(outlet) = self.outlets.get_mut(index).filter(|_| room > 0) else { return };
         let read = outlet.read(room);
         self.take(index, read);
@@ -170,11 +176,18 @@ impl Supervisor {
             Read::Nothing => {}
             Read::Data(data) => {
                 let stream = outlet.stream;
+                if self.is_too_long() {
+                    return;
+                }
+                self.written += data.len() as u64;
                 self.process.change(|state| {
                     if !state.forgotten {
                         state.ring.push(stream, now_ms(), data);
                     }
                 });
+                if self.is_too_long() {
+                    self.cut_off();
+                }
             }
             Read::End if leader_alive && outlet.terminal().is_some() => outlet.hung_up = true,
             Read::End => {
@@ -184,6 +197,24 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// How much may be read now. What nobody will ask for is read and thrown away, so that its writer never blocks.
+    fn room(&self) -> usize {
+        let state = self.process.state();
+        if state.forgotten || self.is_too_long() { usize::MAX } else { state.ring.room() }
+    }
+
+    fn is_too_long(&self) -> bool {
+        self.max_output.is_some_and(|limit| self.written > limit)
+    }
+
+    /// What comes after this is thrown away, so the exit must say why even if it was no kill that ended the leader.
+    fn cut_off(&mut self) {
+        if let Some(exit) = self.leaving.as_mut().filter(|exit| exit.reason() == ExitReason::ByItself) {
+            exit.reason = ExitReason::OutputLimit.into();
+        }
+        self.kill(ExitReason::OutputLimit);
     }
 
     fn leader_alive(&self) -> bool {
@@ -198,9 +229,9 @@ impl Supervisor {
             }
             Some(Report::Failed(failure)) => return Err(failure.fault(&self.program, &self.cwd)),
             Some(Report::Exited(status)) => self.leave(ExitStatus::from_raw(status)),
-            Some(Report::Empty) => self.link = None,
+            Some(Report::Empty) => self.unlink(),
             None => {
-                self.link = None;
+                self.unlink();
                 if !self.started {
                     return Err(Fault::new(Code::Internal, "The process's minder ended before the process started."));
                 }
@@ -213,16 +244,19 @@ impl Supervisor {
         Ok(())
     }
 
+    fn unlink(&mut self) {
+        self.link = None;
+        self.process.state().minder = None;
+    }
+
     fn leave(&mut self, status: ExitStatus) {
         if !self.leader_alive() {
             return;
         }
         let signal = status.signal().unwrap_or(0);
         let code = status.code().unwrap_or(128 + signal);
-        // A leader that was quicker than its killer ended by itself.
-        let killed = signal == libc::SIGKILL;
-        let reason = if killed { self.process.state().reason } else { ExitReason::ByItself }.into();
-        self.leaving = Some(Exit { code, signal, reason, at_ms: now_ms() });
+        let reason = reason(self.process.state().reason, signal);
+        self.leaving = Some(Exit { code, signal, reason: reason.into(), at_ms: now_ms() });
         for outlet in &mut self.outlets {
             outlet.hung_up = false;
             outlet.start_last_words();
@@ -234,7 +268,7 @@ impl Supervisor {
         let Some(exit) = self.leaving else { return };
         for index in 0..self.outlets.len() {
             while self.outlets[index].has_last_words() {
-                let room = room(&self.process);
+                let room = self.room();
                 if room == 0 {
                     return;
                 }
@@ -248,12 +282,12 @@ impl Supervisor {
 
     fn obey(&mut self, order: &Order) -> Result<(), Fault> {
         // What the leader left behind can still be killed, but is no group that signals could reach.
-        let over = if matches!(order, Order::Kill) { self.link.is_none() } else { !self.leader_alive() };
+        let over = if matches!(order, Order::Kill(_)) { self.link.is_none() } else { !self.leader_alive() };
         if over {
             return Err(self.process.over());
         }
         match order {
-            Order::Kill => self.kill(ExitReason::Killed),
+            Order::Kill(reason) => self.kill(*reason),
             Order::Signal(signal) => {
                 let Some(link) = &self.link else { return Err(self.process.over()) };
                 self.child.signal(Signal::CONT);
@@ -291,10 +325,15 @@ impl Supervisor {
     }
 }
 
-/// How much may be read now. What nobody will ask for is read and thrown away, so that its writer never blocks.
-fn room(process: &Process) -> usize {
-    let state = process.state();
-    if state.forgotten { usize::MAX } else { state.ring.room() }
+/// Why a leader ended: why it was to be killed, and the signal it died of.
+fn reason(asked: ExitReason, signal: i32) -> ExitReason {
+    match asked {
+        // A limit that was hit is why it ended, whatever it made of that itself.
+        ExitReason::PidsLimit | ExitReason::OutputLimit => asked,
+        ExitReason::Killed | ExitReason::Timeout | ExitReason::ByItself if signal == libc::SIGKILL => asked,
+        // A leader that was quicker than its killer ended by itself.
+        ExitReason::Killed | ExitReason::Timeout | ExitReason::ByItself => ExitReason::ByItself,
+    }
 }
 
 async fn readable(outlet: Option<&Outlet>) {
@@ -321,4 +360,23 @@ async fn until(moment: Option<Instant>) {
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_the_reason_whatever_the_leader_made_of_it() {
+        for (asked, signal, wanted) in [
+            (ExitReason::PidsLimit, 0, ExitReason::PidsLimit),
+            (ExitReason::OutputLimit, libc::SIGPIPE, ExitReason::OutputLimit),
+            (ExitReason::PidsLimit, libc::SIGKILL, ExitReason::PidsLimit),
+            (ExitReason::Killed, libc::SIGKILL, ExitReason::Killed),
+            (ExitReason::Timeout, 0, ExitReason::ByItself),
+            (ExitReason::ByItself, libc::SIGKILL, ExitReason::ByItself),
+        ] {
+            assert_eq!(reason(asked, signal), wanted, "{asked:?} and signal {signal}");
+        }
+    }
 }

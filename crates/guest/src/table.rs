@@ -9,9 +9,10 @@ use crate::{
     children::Forker,
     command::User,
     error::{Code, Fault},
-    process::Process,
-    protocol::{ProcessStatus, StartRequest},
+    process::{Order, Process},
+    protocol::{ExitReason, ProcessStatus, StartRequest},
     supervisor::Supervisor,
+    tree,
 };
 
 pub(crate) struct Table {
@@ -78,6 +79,26 @@ impl Table {
     pub(crate) fn list(&self) -> Vec<ProcessStatus> {
         let processes = self.processes();
         processes.values().filter(|process| !process.state().forgotten).map(|process| process.status()).collect()
+    }
+
+    /// Kills the process with the most descendants and returns its id, which is empty when nothing runs. Forks nothing, so
+    /// that it works where nothing can be forked any more.
+    pub(crate) async fn relieve(&self, reason: ExitReason) -> Result<String, Fault> {
+        let minded: Vec<(i32, Arc<Process>)> = {
+            let processes = self.processes();
+            processes.values().filter_map(|own| Some((own.state().minder?, Arc::clone(own)))).collect()
+        };
+        let minders: Vec<i32> = minded.iter().map(|(minder, _)| *minder).collect();
+        let counts = tree::count_below(&minders).map_err(Fault::internal("look for what runs"))?;
+        let mut candidates: Vec<_> = counts.into_iter().zip(minded).filter(|(count, _)| *count > 0).collect();
+        candidates.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+        for (_, (_, process)) in candidates {
+            // One that has ended since it was counted has made room by itself, but perhaps not enough.
+            if process.order(Order::Kill(reason)).await.is_ok() {
+                return Ok(process.id.clone());
+            }
+        }
+        Ok(String::new())
     }
 
     /// Unknown ids are fine: the call may be a repeat.

@@ -1,6 +1,9 @@
 //! Finding and killing everything below a process, however it forked, daemonised or changed its session.
 
-use std::{collections::BTreeSet, fs, io};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+};
 
 use rustix::process::{Pid, Signal};
 
@@ -14,6 +17,7 @@ struct Member {
     parent: i32,
     group: i32,
     session: i32,
+    threads: usize,
 }
 
 impl Member {
@@ -24,7 +28,10 @@ impl Member {
         let mut fields = tail.split(' ');
         let zombie = matches!(fields.next()?, "Z" | "X");
         let mut number = || fields.next()?.parse().ok();
-        Some(Self { pid, zombie, parent: number()?, group: number()?, session: number()? })
+        let (parent, group, session) = (number()?, number()?, number()?);
+        // After the session: terminal, its group, flags, four counts of faults, four of time, priority, nice.
+        let threads = fields.nth(13)?.parse().ok()?;
+        Some(Self { pid, zombie, parent, group, session, threads })
     }
 }
 
@@ -64,6 +71,32 @@ pub(crate) fn kill_descendants(spare: impl Fn(i32) -> bool) -> io::Result<usize>
     Ok(found.len())
 }
 
+/// How many tasks each of the given processes has below it, in one look. Threads count, and so do zombies: both take up
+/// what a limit of processes gives.
+pub(crate) fn count_below(roots: &[i32]) -> io::Result<Vec<usize>> {
+    Ok(count(&scan()?, roots))
+}
+
+fn count(members: &[Member], roots: &[i32]) -> Vec<usize> {
+    let mut children: BTreeMap<i32, Vec<&Member>> = BTreeMap::new();
+    for member in members {
+        children.entry(member.parent).or_default().push(member);
+    }
+    let below = |root: &i32| {
+        let mut tasks = 0;
+        let mut next = vec![*root];
+        while let Some(pid) = next.pop() {
+            // Removed, not looked up: a scan is no snapshot, so parents could seem to go round in a circle.
+            for member in children.remove(&pid).unwrap_or_default() {
+                tasks += member.threads.max(1);
+                next.push(member.pid);
+            }
+        }
+        tasks
+    };
+    roots.iter().map(below).collect()
+}
+
 fn scan() -> io::Result<Vec<Member>> {
     let mut members = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -82,8 +115,19 @@ mod tests {
 
     #[test]
     fn a_name_cannot_forge_the_fields_after_it() {
-        let stat = "42 (a) Z 1 1 1 (b)) S 7 8 9 0 -1 4194304";
-        assert_eq!(Member::parse(stat), Some(Member { pid: 42, zombie: false, parent: 7, group: 8, session: 9 }));
+        let stat = "42 (a) Z 1 1 1 (b)) S 7 8 9 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 11 0 99";
+        let member = Member { pid: 42, zombie: false, parent: 7, group: 8, session: 9, threads: 11 };
+        assert_eq!(Member::parse(stat), Some(member));
         assert_eq!(Member::parse("42 (a"), None);
+    }
+
+    #[test]
+    fn everything_below_a_root_counts_with_its_threads() {
+        let member = |pid, parent, threads| Member { pid, zombie: false, parent, group: 0, session: 0, threads };
+        let zombie = Member { zombie: true, ..member(6, 5, 0) };
+        // 2 and 3 are roots; 8 and 9 seem to be each other's parents.
+        let members = [member(2, 1, 1), member(3, 1, 1), member(4, 2, 3), member(5, 4, 1), zombie, member(7, 3, 1)];
+        let members: Vec<Member> = members.into_iter().chain([member(8, 9, 1), member(9, 8, 1)]).collect();
+        assert_eq!(count(&members, &[2, 3, 77]), [5, 1, 0]);
     }
 }

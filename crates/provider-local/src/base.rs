@@ -15,7 +15,7 @@ use sandbar_provider::Error;
 use crate::uids::WORKLOAD;
 
 /// Raised when the skeleton below changes.
-const EDITION: u32 = 1;
+const EDITION: u32 = 2;
 
 /// Of the host's `/etc`: files that programs need and nobody minds showing, copied. Everything else is not there.
 const COPIED: &[&str] = &[
@@ -47,6 +47,12 @@ pub(crate) const BOUND: &[&str] = &[
     "ssl/certs", // public by nature; not ssl/private
 ];
 
+/// Directories of the host's `/etc` by how their names begin, for which the same holds, copied as far as everybody may
+/// read them.
+const FAMILIES: &[&str] = &[
+    "java-", // Debian keeps there what a Java machine does not start without
+];
+
 /// Top-level names that are links into `/usr` on merged systems and directories on others.
 pub(crate) const USR_LINKS: &[&str] = &["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
@@ -66,8 +72,16 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("usr", 0o755),
     ("var", 0o755),
     ("var/cache", 0o755),
+    ("var/cache/apt", 0o755),
+    ("var/cache/apt/archives", 0o755),
+    ("var/cache/apt/archives/partial", 0o755),
     ("var/lib", 0o755),
+    ("var/lib/apt", 0o755),
+    ("var/lib/apt/lists", 0o755),
+    ("var/lib/apt/lists/partial", 0o755),
+    ("var/lib/dpkg", 0o755),
     ("var/log", 0o755),
+    ("var/log/apt", 0o755),
     ("var/tmp", 0o1777),
     ("workspace", 0o755),
 ];
@@ -117,7 +131,7 @@ fn fingerprint(chowns: bool) -> u64 {
         }
     };
     add(&[EDITION as u8, u8::from(chowns)]);
-    let host = COPIED.iter().chain(BOUND).map(|name| Path::new("/etc").join(name));
+    let host = COPIED.iter().chain(BOUND).map(|name| Path::new("/etc").join(name)).chain(families());
     for path in host.chain(USR_LINKS.iter().map(|name| Path::new("/").join(name))) {
         add(path.as_os_str().as_bytes());
         if let Ok(found) = fs::symlink_metadata(&path) {
@@ -171,12 +185,47 @@ fn build(base: &Path, chowns: bool) -> io::Result<()> {
             _ => {}
         }
     }
+    for host in families() {
+        copy_readable(&host, &base.join("etc").join(host.file_name().unwrap_or_default()))?;
+    }
     for name in BOUND {
         if Path::new("/etc").join(name).is_dir() {
             directory(&base.join("etc").join(name), 0o755)?;
         }
     }
     Ok(())
+}
+
+/// In an order that does not change.
+fn families() -> Vec<PathBuf> {
+    let of_one = |name: &str| FAMILIES.iter().any(|family| name.starts_with(family));
+    let entries = fs::read_dir("/etc").into_iter().flatten().flatten();
+    let mut found: Vec<_> = entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(of_one))
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    found
+}
+
+/// What the host keeps from others stays out, whoever makes the copy.
+fn copy_readable(host: &Path, here: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(host)?;
+    if found.is_symlink() {
+        symlink(fs::read_link(host)?, here)
+    } else if found.is_dir() && found.mode() & 0o005 == 0o005 {
+        directory(here, 0o755)?;
+        for entry in fs::read_dir(host)? {
+            let entry = entry?;
+            copy_readable(&entry.path(), &here.join(entry.file_name()))?;
+        }
+        Ok(())
+    } else if found.is_file() && found.mode() & 0o004 != 0 {
+        fs::copy(host, here).map(drop)
+    } else {
+        Ok(())
+    }
 }
 
 fn directory(path: &Path, mode: u32) -> io::Result<()> {

@@ -11,10 +11,14 @@ use rustix::{
     thread::{Gid, Uid},
 };
 
+use sandbar_api::User;
+use sandbar_guest::Group;
+
 use crate::{
     fence::Fence,
     frame,
-    launch::{Go, Launch},
+    launch::{Go, Launch, Told},
+    launcher,
     step::{Failure, Step},
     sys,
     uids::{Uids, WORKLOAD},
@@ -29,13 +33,15 @@ pub(crate) struct Boot<'a> {
     pub go: OwnedFd,
     pub status: io::PipeWriter,
     pub fence: &'a Fence,
+    /// Of the workload's processes.
+    pub group: Option<Group>,
 }
 
-/// What stands on the status pipe when all went well.
-pub(crate) const READY: &[u8] = b"ready";
-
 pub(crate) fn run(boot: Boot<'_>) -> ! {
-    let kept = [boot.listener.as_fd(), boot.go.as_fd(), boot.status.as_fd()];
+    let mut kept = vec![boot.listener.as_fd(), boot.go.as_fd(), boot.status.as_fd()];
+    if let Some(group) = &boot.group {
+        kept.extend(group.directory.iter().chain(&group.joins).map(AsFd::as_fd));
+    }
     if sys::keep_only(&kept).is_err() {
         sys::exit(1);
     }
@@ -43,30 +49,32 @@ pub(crate) fn run(boot: Boot<'_>) -> ! {
         // The parent failed, and has told its reason itself.
         sys::exit(1);
     };
-    let Boot { launch, listener, go, status, fence } = boot;
+    let Boot { launch, listener, go, status, fence, group } = boot;
     drop(go);
     match build(&launch, trees, fence) {
         Ok(confine) => {
-            if rustix::io::write(&status, READY).is_err() {
+            let told = serde_json::to_vec(&Told::Done).unwrap_or_default();
+            if rustix::io::write(&status, &told).is_err() {
                 sys::exit(1);
             }
             drop(status);
+            let (uid, user, home) = match launch.user {
+                User::Agent => (WORKLOAD, "agent", "/home/agent"),
+                User::Root => (0, "root", "/root"),
+            };
             sandbar_guest::run(sandbar_guest::Setup {
                 sandbox_id: launch.id.to_string(),
                 version: env!("CARGO_PKG_VERSION").into(),
                 listener,
-                uid: WORKLOAD,
-                gid: WORKLOAD,
-                home: "/home/agent".into(),
-                user: "agent".into(),
+                uid,
+                gid: uid,
+                home: home.into(),
+                user: user.into(),
                 confine,
+                group,
             })
         }
-        Err(failure) => {
-            let text = serde_json::to_vec(&failure).unwrap_or_default();
-            rustix::io::write(&status, &text).ok();
-            sys::exit(1)
-        }
+        Err(failure) => launcher::tell(&status, Err(failure)),
     }
 }
 
@@ -81,7 +89,7 @@ fn build(launch: &Launch, trees: Vec<OwnedFd>, fence: &Fence) -> Result<Confine,
     // Core files of a workload could hold what it was given, and land where nobody counts them.
     rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })
         .map_err(|errno| Failure::at(Step::Capabilities, "forbid core files")(errno.into()))?;
-    let confine = fence.arm(launch.uids)?;
+    let confine = fence.arm(launch)?;
     silence().map_err(Failure::at(Step::Dev, "open /dev/null"))?;
     Ok(confine)
 }

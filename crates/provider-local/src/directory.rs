@@ -4,77 +4,136 @@ use std::{
     fs, io,
     os::{
         fd::OwnedFd,
-        unix::fs::{PermissionsExt, chown, symlink},
+        unix::fs::{PermissionsExt, chown},
     },
     path::{Path, PathBuf},
 };
 
 use rustix::fs::{Mode, OFlags};
-use sandbar_api::{Root, WorkspaceSource};
+use sandbar_api::{Root, SnapshotId, User, WorkspaceSource};
 use sandbar_provider::{Error, Spec};
 use serde::{Deserialize, Serialize};
 
-use crate::{bound::Bound, uids::Uids};
+use crate::{bound::Bound, disk, sys, uids::Uids};
 
-/// Where the lower layer is attached, in the sandbox's own mount namespace only.
-pub(crate) const LOWER: &str = "lower";
-/// Leads to the lower layer on the host.
-pub(crate) const LOWER_LINK: &str = "lower.link";
 pub(crate) const UPPER: &str = "upper";
 pub(crate) const WORK: &str = "work";
-pub(crate) const ROOT: &str = "root";
 pub(crate) const WORKSPACE: &str = "workspace";
-const SPEC: &str = "sandbox.json";
+/// The overlay's own directory for a workspace that stands on layers.
+pub(crate) const WORK_WORKSPACE: &str = "work-workspace";
+/// Holds the rest where that is a subvolume or an image of its own.
+pub(crate) const DATA: &str = "data";
+/// Where a version before this one kept what leads to the lower layer.
+const LOWER_LINK: &str = "lower.link";
+const RECORD: &str = "sandbox.json";
+/// To find something without opening it.
+pub(crate) const PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// What `start` needs to know; written last, so that a directory without it was never finished.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Parts of the host that root inside may change, each in an overlay of its own: name, and place.
+pub(crate) const OVERLAID: [(&str, &str); 2] = [("usr", "usr"), ("dpkg", "var/lib/dpkg")];
+
+/// What is kept of a sandbox in a snapshot.
+pub(crate) const KEPT: [&str; 4] = [UPPER, WORKSPACE, OVERLAID[0].0, OVERLAID[1].0];
+
+/// How a sandbox's own files are held.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Data {
+    /// In its directory.
+    #[default]
+    Plain,
+    /// In a btrfs subvolume, which can be copied in an instant.
+    Subvolume,
+    /// In a filesystem of a given size.
+    Image,
+}
+
+/// What `start` needs to know besides the spec; written last, so that a directory without it was never finished.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    pub spec: Spec,
     pub uids: Uids,
+    /// The base layer or the image that its root stands on.
+    #[serde(default)]
+    pub lower: PathBuf,
+    #[serde(default)]
+    pub data: Data,
+    /// The layers between the two, nearest first.
+    #[serde(default)]
+    pub layers: Vec<SnapshotId>,
 }
 
 /// Makes the directory of a new sandbox, or finishes one that a crash left.
-pub(crate) fn make(path: &Path, base: &Path, record: &Record) -> Result<(), Error> {
-    let lower = match &record.spec.root {
-        Root::Host => base.to_owned(),
-        Root::Image { path } => image(path)?,
-    };
-    make_files(path, &lower, record).map_err(|error| disk(path, "make the sandbox's directory", error))
+pub(crate) fn make(local: &Path, path: &Path, record: &Record, spec: &Spec) -> Result<(), Error> {
+    let failed = |error| disk(path, "make the sandbox's directory", error);
+    directory(path, None).map_err(failed)?;
+    match record.data {
+        Data::Plain => furnish(path, record, spec).map_err(failed)?,
+        Data::Subvolume => {
+            let parent = fs::File::open(path).map_err(failed)?;
+            sys::make_subvolume(&parent, DATA).map_err(failed)?;
+            furnish(&path.join(DATA), record, spec).map_err(failed)?;
+        }
+        Data::Image => {
+            // A place to mount it.
+            directory(&path.join(DATA), None).map_err(failed)?;
+            let size = spec.limits.disk.map_or(0, |disk| disk.0);
+            disk::make(local, &path.join(disk::IMAGE), size)?;
+        }
+    }
+    finish(path, record).map_err(failed)
 }
 
-fn make_files(path: &Path, lower: &Path, record: &Record) -> io::Result<()> {
-    let owner = record.uids.root_on_host();
-    directory(path, None)?;
-    for name in [LOWER, ROOT] {
-        directory(&path.join(name), None)?;
-    }
-    for name in [UPPER, WORK] {
-        directory(&path.join(name), owner)?;
-    }
-    link(lower, &path.join(LOWER_LINK))?;
-    if record.spec.workspace == WorkspaceSource::Empty {
-        directory(&path.join(WORKSPACE), record.uids.workload_on_host())?;
-    }
+fn finish(path: &Path, record: &Record) -> io::Result<()> {
     let draft = path.join("sandbox.json.draft");
-    fs::write(&draft, serde_json::to_vec_pretty(record)?)?;
-    fs::rename(draft, path.join(SPEC))
+    fs::write(&draft, serde_json::to_vec(record)?)?;
+    fs::rename(draft, path.join(RECORD))
+}
+
+/// The directories of a sandbox's data, and who owns each on the host.
+pub(crate) fn furniture(uids: Uids, layers: usize, user: User, root: &Root) -> Vec<(&'static str, Option<u32>)> {
+    let owner = uids.root_on_host();
+    let mut names = vec![(UPPER, owner), (WORK, owner), (WORKSPACE, workspace_owner(uids, user))];
+    if layers > 0 {
+        names.push((WORK_WORKSPACE, owner));
+    }
+    if user == User::Root && *root == Root::Host {
+        names.extend(OVERLAID.iter().map(|(name, _)| (*name, owner)));
+        names.extend([("work-usr", owner), ("work-dpkg", owner)]);
+    }
+    names
+}
+
+fn workspace_owner(uids: Uids, user: User) -> Option<u32> {
+    match user {
+        User::Agent => uids.workload_on_host(),
+        User::Root => uids.root_on_host(),
+    }
+}
+
+fn furnish(path: &Path, record: &Record, spec: &Spec) -> io::Result<()> {
+    furniture(record.uids, record.layers.len(), spec.user, &spec.root)
+        .into_iter()
+        .try_for_each(|(name, owner)| directory(&path.join(name), owner))
 }
 
 /// `None` when the directory is not there or was never finished.
 pub(crate) fn read(path: &Path) -> Result<Option<Record>, Error> {
-    let text = match fs::read(path.join(SPEC)) {
+    let failed = || Error::io(format!("read {}", path.join(RECORD).display()));
+    let text = match fs::read(path.join(RECORD)) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io(format!("read {}", path.join(SPEC).display()))(error)),
+        Err(error) => return Err(failed()(error)),
     };
-    serde_json::from_slice(&text)
-        .map(Some)
-        .map_err(|error| Error::io(format!("read {}", path.join(SPEC).display()))(error.into()))
+    let mut record: Record = serde_json::from_slice(&text).map_err(|error| failed()(error.into()))?;
+    if record.lower.as_os_str().is_empty() {
+        record.lower = fs::read_link(path.join(LOWER_LINK)).map_err(failed())?;
+    }
+    Ok(Some(record))
 }
 
 /// Brings a finished directory onto the disk: a power cut must not leave a sandbox without its record.
 pub(crate) fn sync(path: &Path) -> io::Result<()> {
-    fs::File::open(path.join(SPEC))?.sync_all()?;
+    fs::File::open(path.join(RECORD))?.sync_all()?;
     fs::File::open(path)?.sync_all()
 }
 
@@ -83,22 +142,45 @@ pub(crate) struct Opened {
     pub directory: OwnedFd,
     pub lower: OwnedFd,
     pub workspace: Option<(OwnedFd, Bound)>,
+    pub image: Option<OwnedFd>,
 }
 
-pub(crate) fn open(path: &Path, record: &Record) -> Result<Opened, Error> {
-    let named = |name: &Path| -> Result<OwnedFd, Error> {
-        rustix::fs::open(name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|errno| Error::io(format!("open {}", name.display()))(errno.into()))
-    };
-    let workspace = match &record.spec.workspace {
+pub(crate) fn open(path: &Path, record: &Record, spec: &Spec) -> Result<Opened, Error> {
+    let workspace = match &spec.workspace {
         WorkspaceSource::Empty => None,
-        WorkspaceSource::Bind { path } => Some(Bound::find(path).map_err(|error| Error::BadSpec {
-            what: format!("workspace {path}"),
-            cause: error.to_string(),
-            fix: "Bind an existing directory whose path has no symbolic link in it.".into(),
-        })?),
+        WorkspaceSource::Bind { path } => Some(bound(path)?),
     };
-    Ok(Opened { directory: named(path)?, lower: named(&path.join(LOWER_LINK))?, workspace })
+    let image = match record.data {
+        Data::Image => Some(open_image(&path.join(disk::IMAGE))?),
+        Data::Plain | Data::Subvolume => None,
+    };
+    Ok(Opened { directory: open_path(path)?, lower: open_path(&record.lower)?, workspace, image })
+}
+
+pub(crate) fn bound(path: &str) -> Result<(OwnedFd, Bound), Error> {
+    Bound::find(path).map_err(|error| Error::BadSpec {
+        what: format!("workspace {path}"),
+        cause: error.to_string(),
+        fix: "Bind an existing directory whose path has no symbolic link in it.".into(),
+    })
+}
+
+pub(crate) fn open_path(path: &Path) -> Result<OwnedFd, Error> {
+    rustix::fs::open(path, PATH, Mode::empty())
+        .map_err(|errno| Error::io(format!("open {}", path.display()))(errno.into()))
+}
+
+pub(crate) fn open_image(path: &Path) -> Result<OwnedFd, Error> {
+    let opened = fs::File::options().read(true).write(true).open(path);
+    opened.map(OwnedFd::from).map_err(Error::io(format!("open {}", path.display())))
+}
+
+/// What a root stands on: the base layer, or an unpacked image.
+pub(crate) fn lower(base: &Path, root: &Root) -> Result<PathBuf, Error> {
+    match root {
+        Root::Host => Ok(base.to_owned()),
+        Root::Image { path } => image(path),
+    }
 }
 
 fn image(path: &str) -> Result<PathBuf, Error> {
@@ -129,16 +211,6 @@ fn directory(path: &Path, owner: Option<u32>) -> io::Result<()> {
         chown(path, owner, owner)?;
     }
     Ok(())
-}
-
-fn link(target: &Path, path: &Path) -> io::Result<()> {
-    match symlink(target, path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs::remove_file(path)?;
-            symlink(target, path)
-        }
-        other => other,
-    }
 }
 
 /// Tells a full disk from other failures.

@@ -1,9 +1,9 @@
-//! The fence. Seccomp, no_new_privs and an empty bounding set are put on the guest once, for all it will ever fork:
-//! the kernel takes most of a millisecond to check a filter. User, capabilities and Landlock follow for each workload
-//! process between fork and exec. Not for the guest: it needs its capabilities, and a landlocked process does not see
-//! mounts made later.
+//! The fence. Seccomp, no_new_privs and a bounding set are put on the guest once, for all it will ever fork: the kernel
+//! takes most of a millisecond to check a filter. Landlock, user and capabilities follow for each workload process
+//! between fork and exec, which then looks whether all of it is in force. Not for the guest: it needs its capabilities,
+//! and a landlocked process does not see mounts made later.
 
-use std::io;
+use std::{io, path::Path};
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
@@ -11,22 +11,34 @@ use landlock::{
 };
 use rustix::{
     io::Errno,
-    process::{Gid, Uid},
+    process::{Gid, Resource, Rlimit, Uid},
     thread::{CapabilitySet, CapabilitySets},
 };
+use sandbar_api::{Layer, Requirement, User};
 use seccompiler::BpfProgram;
 
 use crate::{
     filter::{self, BadFilter},
+    launch::Launch,
     step::{Failure, Step},
+    sys,
     uids::{Uids, WORKLOAD},
 };
 
 const FILTERS: &str = include_str!("../fence/seccomp.json");
 
 /// Where a workload may write, as far as its user may. Elsewhere it reads and executes: /etc and /proc are not its own.
-const WRITABLE: &[&str] =
-    &["/workspace", "/home", "/root", "/tmp", "/var", "/run", "/opt", "/srv", "/mnt", "/media", "/dev"];
+const WRITABLE: &[&str] = &["/home", "/root", "/tmp", "/var", "/run", "/opt", "/srv", "/mnt", "/media", "/dev"];
+/// And where root inside may: package managers write there. Never /proc.
+const WRITABLE_BY_ROOT: &[&str] = &["/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot"];
+
+/// What root inside keeps: to own files, whoever they belong to inside, and to become another user inside.
+const ROOT_CAPABILITIES: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETUID);
 
 /// The least that is required: with it truncating and renaming are judged too (kernel 6.2).
 const REQUIRED: ABI = ABI::V3;
@@ -36,52 +48,158 @@ const WANTED: ABI = ABI::V5;
 /// The compiled filters, shared by all sandboxes forked from here.
 pub(crate) struct Fence {
     workload: BpfProgram,
+    unsupported: BpfProgram,
     absent: BpfProgram,
+}
+
+/// What a process does to itself on its way to the workload's program.
+struct Workload {
+    uids: Uids,
+    user: User,
+    asked: [Requirement; 3],
+    capabilities: Option<CapabilitySet>,
+    landlock: Option<RulesetCreated>,
+    absent: Option<BpfProgram>,
+    open_files: Option<u32>,
 }
 
 impl Fence {
     pub(crate) fn compile() -> Result<Self, BadFilter> {
-        Ok(Self { workload: filter::compile(FILTERS, "workload")?, absent: filter::compile(FILTERS, "absent")? })
+        Ok(Self {
+            workload: filter::compile(FILTERS, "workload")?,
+            unsupported: filter::compile(FILTERS, "unsupported")?,
+            absent: filter::compile(FILTERS, "absent")?,
+        })
     }
 
     /// Fences a guest whose view is finished; what is returned does the rest to the process that calls it.
-    pub(crate) fn arm(&self, uids: Uids) -> Result<Box<dyn Fn() -> io::Result<()>>, Failure> {
-        // The guest executes nothing itself, so it keeps what it has; whatever it executes starts with nothing to gain.
-        drop_bounding_set().map_err(Failure::at(Step::Capabilities, "empty the bounding set"))?;
-        let landlock = ruleset().map_err(Failure::at(Step::Landlock, "build the ruleset"))?;
-        rustix::thread::set_no_new_privs(true)
-            .map_err(|errno| Failure::at(Step::Capabilities, "set no_new_privs")(errno.into()))?;
-        for filter in [&self.absent, &self.workload] {
-            seccompiler::apply_filter(filter)
-                .map_err(|error| Failure::at(Step::Seccomp, "install the filter")(io::Error::other(error)))?;
+    pub(crate) fn arm(&self, launch: &Launch) -> Result<Box<dyn Fn() -> io::Result<()>>, Failure> {
+        let asked = |layer| launch.asked(layer);
+        let kept = match (asked(Layer::Capabilities), launch.user) {
+            (Requirement::Off, _) => None,
+            (_, User::Agent) => Some(CapabilitySet::empty()),
+            (_, User::Root) => Some(ROOT_CAPABILITIES),
+        };
+        if let Some(kept) = kept {
+            // The guest executes nothing itself, so it keeps what it has; what it executes has nothing more to gain.
+            let bounded = bound(kept).map_err(Failure::at(Step::Capabilities, "reduce the bounding set"));
+            or_without(asked(Layer::Capabilities), bounded)?;
         }
-        Ok(Box::new(move || {
-            become_workload(uids)?;
-            let status = landlock.try_clone()?.restrict_self().map_err(io::Error::other)?;
-            if status.ruleset == RulesetStatus::NotEnforced || !status.no_new_privs {
+        let landlock = match asked(Layer::Landlock) {
+            Requirement::Off => None,
+            requirement => {
+                let built = ruleset(launch.user).map_err(Failure::at(Step::Landlock, "build the ruleset"));
+                or_without(requirement, built)?
+            }
+        };
+        if asked(Layer::NoNewPrivs) != Requirement::Off {
+            let set = rustix::thread::set_no_new_privs(true);
+            let set = set.map_err(|errno| Failure::at(Step::NoNewPrivs, "set no_new_privs")(errno.into()));
+            or_without(asked(Layer::NoNewPrivs), set)?;
+        }
+        let mut absent = None;
+        if asked(Layer::Seccomp) != Requirement::Off {
+            // Of two that refuse, the one installed later says how.
+            let installed = sys::install_filter(&self.workload).and_then(|()| sys::install_filter(&self.unsupported));
+            let installed = installed.map_err(Failure::at(Step::Seccomp, "install the filter"));
+            absent = or_without(asked(Layer::Seccomp), installed)?.map(|()| self.absent.clone());
+        }
+        let workload = Workload {
+            uids: launch.uids,
+            user: launch.user,
+            asked: [Layer::Capabilities, Layer::NoNewPrivs, Layer::Seccomp].map(asked),
+            capabilities: kept,
+            landlock,
+            absent,
+            open_files: launch.open_files,
+        };
+        Ok(Box::new(move || workload.confine()))
+    }
+}
+
+/// A layer that is optional may be missing; the report will say so.
+fn or_without<T>(requirement: Requirement, applied: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match applied {
+        Ok(applied) => Ok(Some(applied)),
+        Err(_) if requirement == Requirement::Optional => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+impl Workload {
+    /// Landlock and the last filter come before the capabilities go: without no_new_privs they need one.
+    fn confine(&self) -> io::Result<()> {
+        if let Some(open_files) = self.open_files {
+            limit_open_files(open_files.into())?;
+        }
+        if let Some(landlock) = &self.landlock {
+            let wants = self.asked[1] != Requirement::Off;
+            let status = with_workspace(landlock.try_clone()?)
+                .and_then(|rules| rules.no_new_privs(wants).restrict_self().map_err(io::Error::other))?;
+            if status.ruleset == RulesetStatus::NotEnforced {
                 return Err(io::Error::other("landlock is not in force"));
             }
-            Ok(())
-        }))
+        }
+        if let Some(absent) = &self.absent {
+            sys::install_filter(absent)?;
+        }
+        self.become_user()?;
+        self.verify()
+    }
+
+    fn become_user(&self) -> io::Result<()> {
+        if let (Uids::Range(_), User::Agent) = (self.uids, self.user) {
+            let (uid, gid) = (Uid::from_raw(WORKLOAD), Gid::from_raw(WORKLOAD));
+            rustix::thread::set_thread_groups(&[])?;
+            rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+            rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+        }
+        let Some(kept) = self.capabilities else { return Ok(()) };
+        rustix::thread::clear_ambient_capability_set()?;
+        let none = CapabilitySet::empty();
+        rustix::thread::set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: none })?;
+        Ok(())
+    }
+
+    /// What was applied is looked at, in this very process: a kernel that says yes and does nothing must not pass.
+    fn verify(&self) -> io::Result<()> {
+        let [capabilities, no_new_privs, seccomp] = self.asked.map(|asked| asked == Requirement::Required);
+        let missing = |layer: &str| Err(io::Error::other(format!("{layer} is not in force")));
+        if let (true, Some(kept)) = (capabilities, self.capabilities)
+            && !kept.contains(rustix::thread::capabilities(None)?.permitted)
+        {
+            return missing("the reduction of capabilities");
+        }
+        if no_new_privs && !rustix::thread::no_new_privs()? {
+            return missing("no_new_privs");
+        }
+        if seccomp && !sys::is_filtered() {
+            return missing("seccomp");
+        }
+        Ok(())
     }
 }
 
-fn become_workload(uids: Uids) -> io::Result<()> {
-    if let Uids::Range(_) = uids {
-        let (uid, gid) = (Uid::from_raw(WORKLOAD), Gid::from_raw(WORKLOAD));
-        rustix::thread::set_thread_groups(&[])?;
-        rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-        rustix::thread::set_thread_res_uid(uid, uid, uid)?;
-    }
-    let none = CapabilitySet::empty();
-    rustix::thread::clear_ambient_capability_set()?;
-    rustix::thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    Ok(())
+/// Named for each process anew: a rule holds for the directory that was there, and a workspace may be bound late.
+fn with_workspace(rules: RulesetCreated) -> io::Result<RulesetCreated> {
+    let workspace = PathFd::new("/workspace").map_err(io::Error::other)?;
+    rules.add_rule(PathBeneath::new(workspace, AccessFs::from_all(WANTED))).map_err(io::Error::other)
 }
 
-fn drop_bounding_set() -> io::Result<()> {
+/// Never more than there was.
+fn limit_open_files(wanted: u64) -> io::Result<()> {
+    let now = rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let limit = Some(wanted.min(now));
+    Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit })?)
+}
+
+fn bound(kept: CapabilitySet) -> io::Result<()> {
     for number in 0..64 {
-        match rustix::thread::remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
+        let one = CapabilitySet::from_bits_retain(1 << number);
+        if kept.contains(one) {
+            continue;
+        }
+        match rustix::thread::remove_capability_from_bounding_set(one) {
             Ok(()) => {}
             // One past the last capability this kernel knows.
             Err(Errno::INVAL) => return Ok(()),
@@ -91,11 +209,13 @@ fn drop_bounding_set() -> io::Result<()> {
     Ok(())
 }
 
-fn ruleset() -> io::Result<RulesetCreated> {
+fn ruleset(user: User) -> io::Result<RulesetCreated> {
     let open = |path: &str| PathFd::new(path).map_err(io::Error::other);
+    let by_root = if user == User::Root { WRITABLE_BY_ROOT } else { &[] };
     let writable: Vec<PathFd> = WRITABLE
         .iter()
-        .filter(|path| std::path::Path::new(path).exists())
+        .chain(by_root)
+        .filter(|path| Path::new(path).exists())
         .map(|path| open(path))
         .collect::<Result<_, _>>()?;
     let root = open("/")?;

@@ -23,6 +23,8 @@ pub(crate) enum BadFilter {
     TooLong,
     #[error("`ne` compares 32-bit arguments only")]
     Wide,
+    #[error("{0:#x} has bits that are not compared, so the rule would say something else than it seems to")]
+    NotCompared(u64),
 }
 
 #[derive(Deserialize)]
@@ -205,6 +207,10 @@ fn tests(condition: &Condition) -> Result<Vec<(sock_filter, Test)>, BadFilter> {
         Op::Ne if *width == Width::Dword => (u64::MAX, Test::MustDiffer),
         Op::Ne => return Err(BadFilter::Wide),
     };
+    let seen = if *width == Width::Dword { u64::from(u32::MAX) } else { u64::MAX };
+    if val & !(mask & seen) != 0 {
+        return Err(BadFilter::NotCompared(*val));
+    }
     let word = |offset: u32, mask: u32, value: u32, test: Test| {
         vec![
             (step(LOAD, 0, 0, offset), Test::None),
@@ -219,5 +225,7 @@ fn tests(condition: &Condition) -> Result<Vec<(sock_filter, Test)>, BadFilter> {
     Ok(steps)
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::process::CommandExt,
     },
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Mutex, PoisonError, mpsc},
     thread::JoinHandle,
@@ -13,22 +14,22 @@ use std::{
 };
 
 use sandbar_provider::Error;
-use tokio::sync::oneshot;
+use tokio::{io::AsyncReadExt as _, sync::oneshot};
 
 use crate::{
     LAUNCHER_NAME, frame,
-    launch::{Launch, Reply},
-    launcher::WITH_PARENT,
+    launch::{Reply, Request, Told},
+    launcher::{DIRECTORY, WITH_PARENT},
     local::Lifetime,
 };
 
-/// The guest's pidfd and its status pipe.
-type Launched = (OwnedFd, OwnedFd);
+/// A fork's pidfd and its status pipe.
+type Forked = (OwnedFd, OwnedFd);
 
 struct Job {
-    launch: Launch,
+    request: Request,
     fds: Vec<OwnedFd>,
-    reply: oneshot::Sender<Result<Launched, Error>>,
+    reply: oneshot::Sender<Result<Forked, Error>>,
 }
 
 #[derive(Debug)]
@@ -54,19 +55,19 @@ const ANSWER: Duration = Duration::from_secs(10);
 const QUEUE: usize = 256;
 
 impl Forge {
-    pub(crate) fn start(lifetime: Lifetime) -> Result<Self, Error> {
+    pub(crate) fn start(lifetime: Lifetime, directory: PathBuf) -> Result<Self, Error> {
         let (jobs, queue) = mpsc::sync_channel::<Job>(QUEUE);
-        let mut launcher = Launcher::start(&lifetime).map_err(Error::io("start the launcher"))?;
+        let mut launcher = Launcher::start(&lifetime, &directory).map_err(Error::io("start the launcher"))?;
         let work = move || {
             for job in queue {
-                let mut result = launcher.launch(&job.launch, &job.fds);
+                let mut result = launcher.ask(&job.request, &job.fds);
                 if matches!(&result, Err(Error::Io { .. })) {
                     // Its sandboxes live on; only new ones need a launcher. One that cannot be started is tried again.
                     launcher.replace();
-                    match Launcher::start(&lifetime) {
+                    match Launcher::start(&lifetime, &directory) {
                         Ok(fresh) => {
                             launcher = fresh;
-                            result = launcher.launch(&job.launch, &job.fds);
+                            result = launcher.ask(&job.request, &job.fds);
                         }
                         Err(error) => result = Err(Error::io("start the launcher")(error)),
                     }
@@ -95,14 +96,28 @@ impl Forge {
         }
     }
 
-    pub(crate) async fn launch(&self, launch: Launch, fds: Vec<OwnedFd>) -> Result<Launched, Error> {
+    /// Has the launcher fork what is asked for, and waits for what the fork tells.
+    pub(crate) async fn ask(&self, request: Request, fds: Vec<OwnedFd>) -> Result<Told, Error> {
+        let (_pidfd, status) = self.fork(request, fds).await?;
+        let failed = || Error::io("hear from the launcher's fork");
+        let mut status = tokio::net::unix::pipe::Receiver::from_owned_fd(status).map_err(failed())?;
+        let mut told = Vec::new();
+        status.read_to_end(&mut told).await.map_err(failed())?;
+        match serde_json::from_slice(&told) {
+            Ok(Told::Failed(failure)) => Err(failure.into_error()),
+            Ok(told) => Ok(told),
+            Err(_) => Err(failed()(io::Error::other("it died in the middle of its work"))),
+        }
+    }
+
+    async fn fork(&self, request: Request, fds: Vec<OwnedFd>) -> Result<Forked, Error> {
         let (reply, answer) = oneshot::channel();
         let gone = || Error::io("reach the launcher")(io::ErrorKind::BrokenPipe.into());
         let jobs = {
             let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
             running.as_ref().map(|running| running.jobs.clone()).ok_or_else(gone)?
         };
-        jobs.try_send(Job { launch, fds, reply }).map_err(|error| match error {
+        jobs.try_send(Job { request, fds, reply }).map_err(|error| match error {
             mpsc::TrySendError::Full(_) => {
                 Error::io("queue another launch")(io::Error::other(format!("{QUEUE} are waiting already")))
             }
@@ -113,24 +128,24 @@ impl Forge {
 }
 
 impl Launcher {
-    fn start(lifetime: &Lifetime) -> io::Result<Self> {
+    fn start(lifetime: &Lifetime, directory: &Path) -> io::Result<Self> {
         let (ours, theirs) = frame::pair()?;
         rustix::net::sockopt::set_socket_timeout(&ours, rustix::net::sockopt::Timeout::Recv, Some(ANSWER))?;
         let mut command = Command::new("/proc/self/exe");
         // Nothing of the server's environment may be in a guest's memory.
         command.arg0(LAUNCHER_NAME).env_clear().stdin(Stdio::from(theirs)).stdout(Stdio::null());
         if let Lifetime::WithParent { home } = lifetime {
-            command.env(WITH_PARENT, home);
+            command.env(WITH_PARENT, home).env(DIRECTORY, directory);
         }
         Ok(Self { process: command.spawn()?, socket: ours })
     }
 
-    fn launch(&self, launch: &Launch, fds: &[OwnedFd]) -> Result<Launched, Error> {
+    fn ask(&self, request: &Request, fds: &[OwnedFd]) -> Result<Forked, Error> {
         let failed = || Error::io("talk to the launcher");
         let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        frame::send(&self.socket, launch, &borrowed).map_err(failed())?;
+        frame::send(&self.socket, request, &borrowed).map_err(failed())?;
         match frame::receive(&self.socket).map_err(failed())? {
-            Some((Reply::Launched, fds)) => match <[OwnedFd; 2]>::try_from(fds) {
+            Some((Reply::Forked, fds)) => match <[OwnedFd; 2]>::try_from(fds) {
                 Ok([pidfd, status]) => Ok((pidfd, status)),
                 Err(_) => Err(failed()(io::ErrorKind::InvalidData.into())),
             },

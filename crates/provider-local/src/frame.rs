@@ -12,8 +12,8 @@ use rustix::net::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// A launch names at most this many descriptors.
-const MAX_FDS: usize = 4;
+/// A launch names at most this many descriptors: its own few, and one a layer.
+const MAX_FDS: usize = 64;
 const MAX_MESSAGE: usize = 16 * 1024;
 
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -52,6 +52,13 @@ pub(crate) fn find(directory: impl AsFd) -> io::Result<Option<OwnedFd>> {
     }
 }
 
+/// The guest's pid as this host counts, if it is alive.
+pub(crate) fn number(directory: impl AsFd) -> io::Result<Option<i32>> {
+    let Some(_alive) = find(&directory)? else { return Ok(None) };
+    let file = rustix::fs::openat(&directory, FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(io::read_to_string(fs::File::from(file))?.split_whitespace().next().and_then(|word| word.parse().ok()))
+}
+
 pub(crate) fn forget(directory: impl AsFd) -> io::Result<()> {
     match rustix::fs::unlinkat(directory, FILE, AtFlags::empty()) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),

@@ -1,4 +1,4 @@
-//! The Provider itself: directories and uids on this side, guests through the launcher on the other.
+//! The Provider itself: directories, uids and groups on this side, guests through the launcher on the other.
 
 use std::{
     fs, io,
@@ -12,22 +12,23 @@ use std::{
 
 use async_trait::async_trait;
 use rustix::process::Signal;
-use sandbar_api::{LayerReport, Root, SandboxId, SnapshotId, WorkspaceSource};
+use sandbar_api::{Layer, LayerReport, Requirement, Root, SandboxId, SnapshotId, User, WorkspaceSource};
+use sandbar_guest::protocol::RenameRequest;
 use sandbar_provider::{Counters, Error, Found, Guest, HostReport, Provider, Spec};
-use tokio::io::AsyncReadExt;
+use tokio::sync::Mutex;
 
 use crate::{
     base,
-    boot::READY,
-    directory::{self, Record},
+    cgroup::{Groups, Shape},
+    directory::{self, Data, Record},
+    disk,
     forge::Forge,
-    guest_pid,
-    launch::{Launch, RootKind},
+    guest_pid, inspect,
+    launch::{Below, Bind, Launch, Request, RootKind},
     launcher::SOCKET,
-    probe, remove,
-    step::Failure,
-    sys,
-    uids::Register,
+    layer::{self, Layers},
+    probe, snapshot, sys,
+    uids::{Register, Uids},
 };
 
 /// Whether sandboxes outlive the process that made them.
@@ -42,16 +43,22 @@ pub enum Lifetime {
 /// Makes sandboxes from the kernel's own parts. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Local {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     /// Holds a directory for each sandbox.
-    directory: PathBuf,
+    pub(crate) directory: PathBuf,
     base: PathBuf,
-    register: Register,
-    forge: Forge,
+    pub(crate) register: Register,
+    pub(crate) forge: Forge,
+    pub(crate) groups: Groups,
+    pub(crate) layers: Layers,
+    /// Held while it is decided which layers are stood on, so that none goes from under a sandbox being made.
+    pub(crate) standing: Mutex<()>,
+    /// The directory is on btrfs and we may use its subvolumes.
+    subvolumes: bool,
 }
 
 impl Local {
@@ -61,30 +68,50 @@ impl Local {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
         let directory = directory.canonicalize().map_err(Error::io(format!("resolve {}", directory.display())))?;
         // First, because with `Lifetime::WithParent` it is the launcher who cleans up after us.
-        let forge = Forge::start(lifetime)?;
+        let forge = Forge::start(lifetime, directory.clone())?;
         let register = Register::open()?;
         let base = base::ensure(&directory, register.has_ranges())?;
-        let local = Self { shared: Arc::new(Shared { directory, base, register, forge }) };
-        let mut used = Vec::new();
-        for id in local.ids()? {
-            let path = local.path(&id);
-            used.extend(fs::read_link(path.join(directory::LOWER_LINK)).ok());
+        let layers = Layers::open(&directory).map_err(|error| directory::disk(&directory, "prepare", error))?;
+        let subvolumes = register.has_ranges() && is_btrfs(&directory);
+        let groups = Groups::open(&directory);
+        let standing = Mutex::default();
+        let shared = Shared { directory, base, register, forge, groups, layers, standing, subvolumes };
+        let local = Self { shared: Arc::new(shared) };
+        local.tidy()?;
+        Ok(local)
+    }
+
+    /// Registers again what sandboxes have, and removes what no sandbox has any more.
+    fn tidy(&self) -> Result<(), Error> {
+        let shared = &self.shared;
+        let ids = self.ids()?;
+        let mut records = Vec::new();
+        for id in &ids {
+            let path = self.path(id);
             match directory::read(&path) {
                 Ok(Some(record)) => {
-                    if !local.shared.register.keep(record.uids, &path)? {
+                    if !shared.register.keep(record.uids, &path)? {
                         tracing::error!(sandbox = %id, "its uids are in use by another sandbox; it cannot be started");
                     }
+                    records.push(record);
                 }
                 Ok(None) => {}
-                // One broken record must not keep all the others from being served.
+                // One broken record must not keep all the others from being served; nothing goes that it may need.
                 Err(error) => {
-                    tracing::error!(sandbox = %id, error = &error as &dyn std::error::Error, "cannot be read")
+                    tracing::error!(sandbox = %id, error = &error as &dyn std::error::Error, "cannot be read");
+                    return Ok(());
                 }
             }
         }
-        local.shared.register.release_below(&local.shared.directory)?;
-        base::prune(&local.shared.directory, &local.shared.base, &used).map_err(Error::io("remove old base layers"))?;
-        Ok(local)
+        shared.register.release_below(&shared.directory)?;
+        let mut used = shared.layers.collect(&records)?;
+        used.extend(records.into_iter().map(|record| record.lower));
+        base::prune(&shared.directory, &shared.base, &used).map_err(Error::io("remove old base layers"))?;
+        disk::forget_blanks(&shared.directory).map_err(Error::io("remove blank disks"))?;
+        if let Err(error) = shared.groups.remove_all_but(&ids) {
+            tracing::warn!(%error, "control groups of sandboxes that are gone could not be removed");
+        }
+        Ok(())
     }
 
     /// Ends the launcher. Sandboxes go on, or, with `Lifetime::WithParent`, are gone with their home when this returns.
@@ -95,11 +122,11 @@ impl Local {
             .map_err(|error| Error::io("end the launcher")(io::Error::other(error)))
     }
 
-    fn path(&self, id: &SandboxId) -> PathBuf {
+    pub(crate) fn path(&self, id: &SandboxId) -> PathBuf {
         self.shared.directory.join(id.as_str())
     }
 
-    fn ids(&self) -> Result<Vec<SandboxId>, Error> {
+    pub(crate) fn ids(&self) -> Result<Vec<SandboxId>, Error> {
         let failed = || Error::io(format!("list {}", self.shared.directory.display()));
         let mut ids = Vec::new();
         for entry in fs::read_dir(&self.shared.directory).map_err(failed())? {
@@ -110,7 +137,7 @@ impl Local {
     }
 
     /// The guest's handle, if it is alive; `Unknown` if there is no such sandbox.
-    fn guest(&self, id: &SandboxId) -> Result<Option<OwnedFd>, Error> {
+    pub(crate) fn guest(&self, id: &SandboxId) -> Result<Option<OwnedFd>, Error> {
         match fs::File::open(self.path(id)) {
             Ok(directory) => guest_pid::find(&directory).map_err(Error::io("find the guest")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::Unknown(id.clone())),
@@ -118,40 +145,78 @@ impl Local {
         }
     }
 
+    /// The root of a running sandbox as the kernel has it; no path inside is looked at.
+    pub(crate) fn root(&self, id: &SandboxId) -> io::Result<Option<fs::File>> {
+        let Some(pid) = guest_pid::number(fs::File::open(self.path(id))?)? else { return Ok(None) };
+        fs::File::open(format!("/proc/{pid}/root")).map(Some)
+    }
+
+    pub(crate) fn record(&self, id: &SandboxId) -> Result<Record, Error> {
+        directory::read(&self.path(id))?.ok_or_else(|| Error::Unknown(id.clone()))
+    }
+
     /// Boots the guest and returns when it serves.
-    async fn boot(&self, path: &Path, record: &Record) -> Result<(), Error> {
-        if !self.shared.register.keep(record.uids, path)? {
+    async fn boot(&self, path: &Path, record: &Record, spec: &Spec) -> Result<(), Error> {
+        let shared = &self.shared;
+        if !shared.register.keep(record.uids, path)? {
             return Err(Error::NotEnforceable {
                 layer: "uid separation",
                 cause: "another sandbox of this host has the uids of this one".into(),
                 fix: "Delete one of the two; /run/sandbar/uids tells who has which.".into(),
             });
         }
-        let opened = directory::open(path, record)?;
+        let groups = shared.groups.make(&spec.id, &spec.limits, record.uids)?;
+        let opened = directory::open(path, record, spec)?;
+        let mut fds = vec![opened.directory, opened.lower];
+        let workspace = opened.workspace.map(|(directory, bound)| {
+            fds.push(directory);
+            bound
+        });
+        fds.extend(opened.image);
+        let mut layers = Vec::new();
+        for id in &record.layers {
+            let (below, fd) = self.below(id)?;
+            layers.push(below);
+            fds.push(fd);
+        }
+        let shape = groups.map(|groups| {
+            let shape = Shape { joins: groups.joins.len() };
+            fds.extend([groups.guest, groups.work]);
+            fds.extend(groups.joins);
+            shape
+        });
         let launch = Launch {
-            id: record.spec.id.clone(),
-            hostname: record.spec.hostname.clone(),
+            id: spec.id.clone(),
+            hostname: spec.hostname.clone(),
             uids: record.uids,
-            root: match record.spec.root {
+            root: match spec.root {
                 Root::Host => RootKind::Host,
                 Root::Image { .. } => RootKind::Image,
             },
-            workspace: opened.workspace.as_ref().map(|(_, bound)| bound.clone()),
+            user: spec.user,
+            workspace,
+            data: record.data,
+            lower: record.lower.clone(),
+            layers,
+            asked: spec.layers.clone(),
+            tmp_size: spec.limits.tmpfs.map(|size| size.0),
+            open_files: spec.limits.open_files,
+            groups: shape,
         };
-        let mut fds = vec![opened.directory, opened.lower];
-        fds.extend(opened.workspace.map(|(directory, _)| directory));
-        let (_pidfd, status) = self.shared.forge.launch(launch, fds).await?;
-        let failed = || Error::io("hear from the booting guest");
-        let mut status = tokio::net::unix::pipe::Receiver::from_owned_fd(status).map_err(failed())?;
-        let mut told = Vec::new();
-        status.read_to_end(&mut told).await.map_err(failed())?;
-        if told == READY {
-            return Ok(());
-        }
-        match serde_json::from_slice::<Failure>(&told) {
-            Ok(failure) => Err(failure.into_error()),
-            Err(_) => Err(Error::Unreachable { id: record.spec.id.clone(), cause: "it died while booting".into() }),
-        }
+        shared.forge.ask(Request::Launch(Box::new(launch)), fds).await.map(drop)
+    }
+
+    fn below(&self, id: &SnapshotId) -> Result<(Below, OwnedFd), Error> {
+        let layers = &self.shared.layers;
+        let lost = || Error::io(format!("find the layer {id}"))(io::ErrorKind::NotFound.into());
+        let layer = layers.read(id)?.ok_or_else(lost)?;
+        let path = layers.path(id);
+        let (path, fd) = match layer.data {
+            Data::Plain => (path.clone(), directory::open_path(&path)?),
+            Data::Subvolume => (path.join(directory::DATA), directory::open_path(&path.join(directory::DATA))?),
+            Data::Image => (path.join(disk::IMAGE), directory::open_image(&path.join(disk::IMAGE))?),
+        };
+        Ok((Below { path, uids: layer.uids, data: layer.data }, fd))
     }
 
     /// Kills the guest, and with it, as PID 1 of its namespace, everything in the sandbox; returns when all is gone.
@@ -163,6 +228,7 @@ impl Local {
             }
             ended(guest).await?;
         }
+        self.shared.groups.remove(id).map_err(Error::io("remove the sandbox's control groups"))?;
         let directory = fs::File::open(self.path(id)).map_err(Error::io("open the sandbox's directory"))?;
         guest_pid::forget(directory.as_fd()).map_err(Error::io("remove guest.pid"))
     }
@@ -190,6 +256,77 @@ impl Local {
             Err(_) => Err(bad("its path is not UTF-8".into(), "Rename it, or bind a link's target that is.")),
         }
     }
+
+    /// What this host, or this combination, cannot do is refused before anything is made.
+    fn check(&self, spec: &Spec) -> Result<(), Error> {
+        let ranges = self.shared.register.has_ranges();
+        let unprivileged = |layer: &'static str, cause: &str| {
+            let (cause, fix) = (cause.to_owned(), "Run `sandbar up` as root.".to_owned());
+            Err(Error::NotEnforceable { layer, cause, fix })
+        };
+        if !ranges && spec.requirement(Layer::Users) == Requirement::Required {
+            return unprivileged("uid separation", "an ordinary user has one uid, shared by all its sandboxes");
+        }
+        if !ranges && spec.user == User::Root {
+            return unprivileged(
+                "root inside",
+                "an ordinary user has no uids that files of the host's could belong to",
+            );
+        }
+        if spec.limits.disk.is_some() {
+            if !ranges {
+                return Err(disk::refused(
+                    "an ordinary user cannot mount a disk image".into(),
+                    "Run `sandbar up` as root.",
+                ));
+            }
+            disk::can_make()?;
+        }
+        let no_exec = spec.requirement(Layer::NoExec) != Requirement::Off;
+        let read_only = spec.requirement(Layer::ReadOnlyRoot) != Requirement::Off;
+        if no_exec && (spec.user == User::Root || matches!(spec.root, Root::Image { .. }) && !read_only) {
+            return Err(Error::NotEnforceable {
+                layer: "no execution outside the workspace",
+                cause: "its programs are where the sandbox may write".into(),
+                fix: "Ask for read_only_root as well, and for the user `agent`.".into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// What a new sandbox stands on, and how its own files are held.
+    fn plan(&self, spec: &Spec, path: &Path) -> Result<Record, Error> {
+        let shared = &self.shared;
+        let (lower, layers) = match &spec.from {
+            None => (directory::lower(&shared.base, &spec.root)?, Vec::new()),
+            Some(from) => {
+                let layer = shared.layers.usable(from)?;
+                let layers: Vec<_> = [from.clone()].into_iter().chain(layer.below).collect();
+                if layers.len() > layer::DEEPEST {
+                    return Err(Error::BadSpec {
+                        what: format!("snapshot {from}"),
+                        cause: format!("it stands on more than {} others", layer::DEEPEST - 1),
+                        fix: "Copy the files into a new sandbox.".into(),
+                    });
+                }
+                (layer.lower, layers)
+            }
+        };
+        let data = match spec.limits.disk {
+            Some(_) => Data::Image,
+            None if shared.subvolumes => Data::Subvolume,
+            None => Data::Plain,
+        };
+        Ok(Record { uids: shared.register.take(path)?, lower, data, layers })
+    }
+
+    /// Whether there is no room left within the disk limit: ext4 refuses a write that does not fit as a whole, so a program
+    /// that writes much at once fails before the last block is gone.
+    fn is_full(&self, id: &SandboxId) -> bool {
+        const LITTLE: u64 = 1024 * 1024;
+        let Ok(Some(root)) = self.root(id) else { return false };
+        rustix::fs::fstatvfs(&root).is_ok_and(|found| found.f_bavail * found.f_frsize < LITTLE || found.f_favail == 0)
+    }
 }
 
 #[async_trait]
@@ -199,7 +336,7 @@ impl Provider for Local {
     }
 
     async fn probe(&self) -> HostReport {
-        probe::probe(self, self.shared.register.has_ranges()).await
+        probe::probe(self).await
     }
 
     async fn create(&self, spec: &Spec) -> Result<(), Error> {
@@ -207,71 +344,99 @@ impl Provider for Local {
         if directory::read(&path)?.is_some() {
             return self.start(spec).await;
         }
+        self.check(spec)?;
         let spec = Spec { workspace: self.check_workspace(&spec.workspace)?, ..spec.clone() };
-        let record = Record { uids: self.shared.register.take(&path)?, spec };
-        let made = match directory::make(&path, &self.shared.base, &record) {
+        let standing = if spec.from.is_some() { Some(self.shared.standing.lock().await) } else { None };
+        let record = self.plan(&spec, &path)?;
+        let made = match directory::make(&self.shared.directory, &path, &record, &spec) {
             Ok(()) => {
+                drop(standing);
                 // While the disk takes the record, the kernel makes the sandbox.
-                let (synced, booted) = tokio::join!(synced(&path), self.boot(&path, &record));
+                let (synced, booted) = tokio::join!(synced(&path), self.boot(&path, &record, &spec));
                 booted.and(synced)
             }
             Err(error) => Err(error),
         };
         if made.is_err() {
-            self.destroy(&record.spec.id).await?;
+            self.destroy(&spec.id).await?;
             self.shared.register.release(record.uids, &path)?;
         }
         made
     }
 
-    async fn bind(&self, _: &Spec) -> Result<(), Error> {
-        Ok(())
+    async fn start(&self, spec: &Spec) -> Result<(), Error> {
+        if self.guest(&spec.id)?.is_some() {
+            return Ok(());
+        }
+        self.check(spec)?;
+        let record = self.record(&spec.id)?;
+        let booted = self.boot(&self.path(&spec.id), &record, spec).await;
+        if booted.is_err() {
+            self.end(&spec.id).await?;
+        }
+        booted
     }
 
-    async fn inspect(&self, _: &Spec) -> Result<Vec<LayerReport>, Error> {
-        Ok(vec![])
+    async fn bind(&self, spec: &Spec) -> Result<(), Error> {
+        let uids = self.record(&spec.id)?.uids;
+        let gone = || Error::Unreachable { id: spec.id.clone(), cause: "it is not running".into() };
+        let mut fds = vec![self.guest(&spec.id)?.ok_or_else(gone)?];
+        let workspace = match self.check_workspace(&spec.workspace)? {
+            WorkspaceSource::Empty => None,
+            // A mount of the host's cannot be brought into another namespace without privilege.
+            WorkspaceSource::Bind { .. } if matches!(uids, Uids::One { .. }) => {
+                return Err(Error::Declined { provider: self.name(), verb: "bind a workspace late to" });
+            }
+            WorkspaceSource::Bind { path } => {
+                let (directory, bound) = directory::bound(&path)?;
+                fds.push(directory);
+                Some(bound)
+            }
+        };
+        if matches!(uids, Uids::One { .. }) {
+            // Its namespaces can be entered by root alone, because a guest shows itself to nobody else.
+            let rename = RenameRequest { hostname: spec.hostname.clone() };
+            let failed =
+                |status: tonic::Status| Error::Unreachable { id: spec.id.clone(), cause: status.message().into() };
+            return self.connect(&spec.id).await?.rename(rename).await.map(drop).map_err(failed);
+        }
+        let bind = Bind { hostname: spec.hostname.clone(), uids, user: spec.user, workspace };
+        self.shared.forge.ask(Request::Bind(Box::new(bind)), fds).await.map(drop)
     }
 
-    async fn freeze(&self, _: &SandboxId) -> Result<(), Error> {
-        Ok(())
+    async fn inspect(&self, spec: &Spec) -> Result<Vec<LayerReport>, Error> {
+        inspect::inspect(self, spec).await
     }
 
-    async fn thaw(&self, _: &SandboxId) -> Result<(), Error> {
-        Ok(())
+    async fn freeze(&self, id: &SandboxId) -> Result<(), Error> {
+        self.guest(id)?;
+        self.shared.groups.freeze(id).await
     }
 
-    async fn snapshot(&self, _: &SandboxId, _: &SnapshotId) -> Result<u64, Error> {
-        Ok(0)
+    async fn thaw(&self, id: &SandboxId) -> Result<(), Error> {
+        self.guest(id)?;
+        self.shared.groups.thaw(id)
     }
 
-    async fn discard(&self, _: &SnapshotId) -> Result<(), Error> {
-        Ok(())
+    async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<u64, Error> {
+        snapshot::keep(self, id, snapshot).await
+    }
+
+    async fn discard(&self, snapshot: &SnapshotId) -> Result<(), Error> {
+        snapshot::discard(self, snapshot).await
     }
 
     async fn snapshots(&self) -> Result<Vec<SnapshotId>, Error> {
-        Ok(vec![])
+        self.shared.layers.snapshots()
     }
 
-    async fn counters(&self, _: &SandboxId) -> Result<Counters, Error> {
-        Ok(Counters::default())
+    async fn counters(&self, id: &SandboxId) -> Result<Counters, Error> {
+        let counters = self.shared.groups.counters(id);
+        Ok(Counters { disk_full: self.record(id)?.data == Data::Image && self.is_full(id), ..counters })
     }
 
-    async fn refused_fork(&self, _: &SandboxId) -> Result<(), Error> {
-        std::future::pending().await
-    }
-
-    async fn start(&self, spec: &Spec) -> Result<(), Error> {
-        let id = &spec.id;
-        if self.guest(id)?.is_some() {
-            return Ok(());
-        }
-        let path = self.path(id);
-        let record = directory::read(&path)?.ok_or_else(|| Error::Unknown(id.clone()))?;
-        let booted = self.boot(&path, &record).await;
-        if booted.is_err() {
-            self.end(id).await?;
-        }
-        booted
+    async fn refused_fork(&self, id: &SandboxId) -> Result<(), Error> {
+        self.shared.groups.refused_fork(id).await.map_err(Error::io("watch the process limit"))
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), Error> {
@@ -287,14 +452,17 @@ impl Provider for Local {
         let record = directory::read(&path);
         let gone = tokio::task::spawn_blocking({
             let path = path.clone();
-            move || remove::tree(&path)
+            move || layer::erase(&path)
         });
         gone.await
             .map_err(|error| Error::io("remove the sandbox's directory")(io::Error::other(error)))?
             .map_err(Error::io(format!("remove {}", path.display())))?;
         // After the files: the range is free only when nothing on disk carries it any more.
         match record {
-            Ok(Some(record)) => self.shared.register.release(record.uids, &path),
+            Ok(Some(record)) => {
+                self.shared.register.release(record.uids, &path)?;
+                if record.layers.is_empty() { Ok(()) } else { snapshot::collect(self).await }
+            }
             // Whichever it had: its record was never written, or cannot be read.
             Ok(None) | Err(_) => self.shared.register.release_below(&path),
         }
@@ -339,4 +507,9 @@ async fn ended(guest: OwnedFd) -> Result<(), Error> {
     let failed = || Error::io("wait for the guest");
     let guest = sys::watch(guest).map_err(failed())?;
     guest.readable().await.map(|_| ()).map_err(failed())
+}
+
+fn is_btrfs(path: &Path) -> bool {
+    const BTRFS: u64 = 0x9123_683e;
+    rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u64 == BTRFS)
 }

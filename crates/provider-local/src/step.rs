@@ -18,10 +18,17 @@ pub(crate) enum Step {
     Proc,
     Dev,
     Workspace,
+    Disk,
+    Layers,
+    ReadOnly,
+    NoExec,
+    Bind,
+    Keep,
     Pivot,
     Hostname,
     Loopback,
     Capabilities,
+    NoNewPrivs,
     Landlock,
     Seccomp,
 }
@@ -42,7 +49,11 @@ impl Failure {
 
     pub(crate) fn into_error(self) -> Error {
         let (layer, fix) = match self.step {
-            Step::Listen => {
+            // Not layers: what fails there is ours, or the disk's.
+            Step::Keep if matches!(self.errno, Some(libc::ENOSPC | libc::EDQUOT)) => {
+                return Error::DiskFull { path: "the snapshot".into() };
+            }
+            Step::Listen | Step::Bind | Step::Keep => {
                 let source = self.errno.map_or_else(|| io::Error::other("unknown"), io::Error::from_raw_os_error);
                 return Error::Io { action: self.detail, source };
             }
@@ -71,6 +82,16 @@ impl Failure {
                 "workspace",
                 "The workspace must be a directory that the server may read, with nothing mounted below it.",
             ),
+            Step::Disk => (
+                "disk limit",
+                "Use a kernel with loop devices and ext4, and run the server as root; or leave the limit out of the template.",
+            ),
+            Step::Layers => {
+                ("snapshot layers", "Use kernel 6.7 or newer, and keep Sandbar's home on ext4, xfs, btrfs or tmpfs.")
+            }
+            Step::ReadOnly => ("read-only root", "Use kernel 5.12 or newer."),
+            Step::NoExec => ("no execution outside the workspace", "Use kernel 5.12 or newer."),
+            Step::NoNewPrivs => ("no_new_privs", "Use kernel 3.5 or newer."),
             Step::Hostname => ("uts namespace", "The host name must be accepted by the kernel."),
             Step::Loopback => ("network namespace", "Use a kernel with network namespaces and IPv4."),
             Step::Capabilities => ("capabilities", "Use a kernel that lets a process drop its capabilities."),

@@ -6,6 +6,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
 };
 
+use seccompiler::sock_filter;
 use tokio::io::{Interest, unix::AsyncFd};
 
 /// What `clone3` made: nothing to do for the child, a handle for the parent.
@@ -14,14 +15,20 @@ pub(crate) enum Cloned {
     Parent { pid: i32, pidfd: OwnedFd },
 }
 
-/// Forks into new namespaces. Like `fork`, but the kernel makes the namespaces in the same step.
-pub(crate) fn clone_into(namespaces: u64) -> io::Result<Cloned> {
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Forks into new namespaces, and into a control group. Like `fork`, but the kernel does it all in the same step.
+pub(crate) fn clone_into(namespaces: u64, group: Option<&OwnedFd>) -> io::Result<Cloned> {
     let mut pidfd: libc::c_int = -1;
     // SAFETY: all-zero is a valid `clone_args`; every field is a plain integer.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = namespaces | libc::CLONE_PIDFD as u64;
     args.pidfd = &raw mut pidfd as u64;
     args.exit_signal = libc::SIGCHLD as u64;
+    if let Some(group) = group {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = group.as_raw_fd() as u64;
+    }
     // SAFETY: without CLONE_VM the child gets a copy of our memory, as with fork; the caller has a single thread, so
     // no lock can be left held in the copy. `args` and `pidfd` live across the call.
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) };
@@ -125,6 +132,143 @@ pub(crate) fn keep_only(keep: &[std::os::fd::BorrowedFd<'_>]) -> io::Result<()> 
 
 /// Lets tokio tell when a descriptor becomes readable.
 pub(crate) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    watch_for(fd, Interest::READABLE)
+}
+
+pub(crate) fn watch_for(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the AsyncFd owns the descriptor, and an OwnedFd stays the same open descriptor as long as it lives.
-    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(|error| error.into_parts().1)
+    unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(|error| error.into_parts().1)
+}
+
+/// Enters the namespaces of a process. The caller is a fresh fork with one thread.
+pub(crate) fn enter(process: &OwnedFd, namespaces: i32) -> io::Result<()> {
+    // SAFETY: no pointers; the caller has no other thread whose view would be left behind.
+    let result = unsafe { libc::setns(process.as_raw_fd(), namespaces) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Puts a seccomp filter on the calling process. Unlike seccompiler's own function it does not set no_new_privs.
+pub(crate) fn install_filter(filter: &[sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(filter.len()).map_err(|_| io::Error::other("the filter is too long"))?;
+    // The kernel's struct: an instruction has the same layout in both crates.
+    let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast::<libc::sock_filter>().cast_mut() };
+    // SAFETY: `program` points at `length` instructions, which the kernel only reads, during the call.
+    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether the calling process is under a seccomp filter.
+pub(crate) fn is_filtered() -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) == libc::SECCOMP_MODE_FILTER as i32 }
+}
+
+/// `struct btrfs_ioctl_vol_args` and, with two words used, `struct btrfs_ioctl_vol_args_v2`: both are one page.
+#[repr(C)]
+struct Volume {
+    fd: i64,
+    words: [u64; 6],
+    name: [u8; 4040],
+}
+
+const SUBVOLUME_CREATE: libc::c_ulong = 0x5000_940e;
+const SNAPSHOT_DESTROY: libc::c_ulong = 0x5000_940f;
+const SNAPSHOT_CREATE_V2: libc::c_ulong = 0x5000_9417;
+const SNAPSHOT_READ_ONLY: u64 = 1 << 1;
+
+/// In the first version the name follows the descriptor at once.
+fn volume(directory: &impl AsFd, request: libc::c_ulong, name: &str) -> io::Result<()> {
+    let mut page = [0_u8; 4096];
+    page[8..8 + name.len()].copy_from_slice(name.as_bytes());
+    // SAFETY: the request takes a `btrfs_ioctl_vol_args`, which is one page with a NUL-terminated name from byte 8 on.
+    let result = unsafe { libc::ioctl(directory.as_fd().as_raw_fd(), request, page.as_ptr()) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Finding one there already is fine.
+pub(crate) fn make_subvolume(directory: &impl AsFd, name: &str) -> io::Result<()> {
+    match volume(directory, SUBVOLUME_CREATE, name) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// Nothing there, or nothing that is a subvolume, is fine.
+pub(crate) fn remove_subvolume(directory: &impl AsFd, name: &str) -> io::Result<()> {
+    match volume(directory, SNAPSHOT_DESTROY, name) {
+        Err(error)
+            if [libc::ENOENT, libc::ENOTTY, libc::EINVAL, libc::ENOTDIR]
+                .contains(&error.raw_os_error().unwrap_or(0)) =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// Keeps a subvolume as it is now, read-only, under a name in another directory.
+pub(crate) fn snapshot_subvolume(subvolume: &impl AsFd, directory: &impl AsFd, name: &str) -> io::Result<()> {
+    let fd = i64::from(subvolume.as_fd().as_raw_fd());
+    let mut volume = Volume { fd, words: [0; 6], name: [0; 4040] };
+    volume.words[1] = SNAPSHOT_READ_ONLY;
+    volume.name[..name.len()].copy_from_slice(name.as_bytes());
+    // SAFETY: the request takes a `btrfs_ioctl_vol_args_v2`, which `Volume` lays out.
+    let result = unsafe { libc::ioctl(directory.as_fd().as_raw_fd(), SNAPSHOT_CREATE_V2, &raw const volume) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// `struct loop_config` with the `loop_info64` in it.
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    device: [u64; 5],
+    number: u32,
+    encryption: [u32; 2],
+    flags: u32,
+    names: [u8; 160],
+    rest: [u64; 10],
+}
+
+const LOOP_GET_FREE: libc::c_ulong = 0x4c82;
+const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
+const LOOP_AUTOCLEAR: u32 = 4;
+
+/// Puts a loop device over an image, to be freed with its last user, of which the returned file is one. `EBUSY`: somebody
+/// else took the device first.
+pub(crate) fn loop_device(image: &OwnedFd) -> io::Result<(String, OwnedFd)> {
+    let open = |path: &str| std::fs::File::options().read(true).write(true).open(path);
+    let control = open("/dev/loop-control")?;
+    // SAFETY: the request takes no argument.
+    let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_GET_FREE) };
+    if number == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    let path = format!("/dev/loop{number}");
+    let device = open(&path)?;
+    let config = LoopConfig {
+        fd: image.as_raw_fd() as u32,
+        block_size: 0,
+        device: [0; 5],
+        number: 0,
+        encryption: [0; 2],
+        flags: LOOP_AUTOCLEAR,
+        names: [0; 160],
+        rest: [0; 10],
+    };
+    // SAFETY: the request takes a `loop_config`, which `LoopConfig` lays out.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok((path, device.into())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structs_have_the_kernels_sizes() {
+        assert_eq!(size_of::<Volume>(), 4096);
+        assert_eq!(size_of::<LoopConfig>(), 304);
+        assert_eq!(size_of::<sock_filter>(), size_of::<libc::sock_filter>());
+    }
 }

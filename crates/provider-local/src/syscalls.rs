@@ -78,7 +78,7 @@ numbers! {
     semop=SYS_semop semtimedop=SYS_semtimedop sendfile=SYS_sendfile sendmmsg=SYS_sendmmsg sendmsg=SYS_sendmsg
     sendto=SYS_sendto set_mempolicy=SYS_set_mempolicy set_mempolicy_home_node=SYS_set_mempolicy_home_node
     set_robust_list=SYS_set_robust_list set_thread_area=SYS_set_thread_area set_tid_address=SYS_set_tid_address
-    setfsgid=SYS_setfsgid setfsuid=SYS_setfsuid setgid=SYS_setgid setgroups=SYS_setgroups
+    sethostname=SYS_sethostname setfsgid=SYS_setfsgid setfsuid=SYS_setfsuid setgid=SYS_setgid setgroups=SYS_setgroups
     setitimer=SYS_setitimer setpgid=SYS_setpgid setpriority=SYS_setpriority setregid=SYS_setregid
     setresgid=SYS_setresgid setresuid=SYS_setresuid setreuid=SYS_setreuid setrlimit=SYS_setrlimit
     setsid=SYS_setsid setsockopt=SYS_setsockopt setuid=SYS_setuid setxattr=SYS_setxattr shmat=SYS_shmat

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// Inside: the workload's user and group. The guest is 0 where there is a range.
 pub(crate) const WORKLOAD: u32 = 1000;
-const WIDTH: u32 = 65_536;
+pub(crate) const WIDTH: u32 = 65_536;
 /// Above what /etc/subuid and systemd hand out (they stay below 0x7000_0000).
 const FIRST: u32 = 0x7000_0000;
 const SLOTS: u32 = 16_384;

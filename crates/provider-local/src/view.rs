@@ -3,112 +3,232 @@
 
 use std::{
     fs, io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsRawFd, OwnedFd},
     path::Path,
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags},
-    mount::{
-        FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
-        fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree,
-        unmount,
-    },
+    fs::{Mode, OFlags},
+    mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount},
 };
+use sandbar_api::{Layer, Requirement, User};
 
 use crate::{
-    base, directory, idmap,
+    base,
+    directory::{self, Data},
+    idmap,
     launch::{Launch, RootKind},
+    mount::{QUIET, attach, device, filesystem, open, overlay, read_only},
     step::{Failure, Step},
     sys::{self, Reach},
     uids::{Uids, WORKLOAD},
 };
 
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
-/// Room for temporary files; they are memory.
-const TMP_SIZE: &str = "512m";
-const SHM_SIZE: &str = "64m";
-const RUN_SIZE: &str = "16m";
-const DEV_SIZE: &str = "64k";
+/// Room for temporary files, unless the template says otherwise; they are memory.
+const TMP_SIZE: u64 = 512 << 20;
+const SHM_SIZE: u64 = 64 << 20;
+const RUN_SIZE: u64 = 16 << 20;
+const DEV_SIZE: u64 = 64 << 10;
+/// Of the home directory where the root is read-only.
+const HOME_SIZE: u64 = 256 << 20;
+/// Files are kernel memory too: one for every so many bytes, and some for an empty tree.
+const BYTES_PER_FILE: u64 = 4096;
+const LEAST_FILES: u64 = 1024;
 /// Of the few thousand that all of the host's terminals share.
 const MAX_TERMINALS: &str = "256";
+/// A directory that every host has and no sandbox sees: what an overlay is made of is stacked there, in this mount
+/// namespace alone, and goes with the old root.
+const STACK: &str = "/sys";
 
-const QUIET: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+/// The trees of a view, not yet anywhere. Root's launcher makes them; who has one uid makes them from paths.
+struct Trees {
+    lower: OwnedFd,
+    overlaid: Vec<OwnedFd>,
+    workspace: Option<OwnedFd>,
+    image: Option<OwnedFd>,
+    layers: Vec<OwnedFd>,
+}
+
+impl Trees {
+    fn take(launch: &Launch, made: Vec<OwnedFd>) -> Result<Self, Failure> {
+        match launch.uids {
+            Uids::Range(_) => Self::given(launch, made).ok_or_else(|| {
+                Failure::at(Step::Root, "receive the trees of the view")(io::Error::other("some are missing"))
+            }),
+            Uids::One { .. } => Self::own(launch),
+        }
+    }
+
+    fn given(launch: &Launch, made: Vec<OwnedFd>) -> Option<Self> {
+        let mut made = made.into_iter();
+        let lower = made.next()?;
+        let rest = usize::from(launch.workspace.is_some()) + usize::from(launch.data == Data::Image);
+        let count = made.len().checked_sub(rest + launch.layers.len())?;
+        let overlaid = made.by_ref().take(count).collect();
+        let workspace = launch.workspace.as_ref().and_then(|_| made.next());
+        let image = if launch.data == Data::Image { made.next() } else { None };
+        Some(Self { lower, overlaid, workspace, image, layers: made.collect() })
+    }
+
+    fn own(launch: &Launch) -> Result<Self, Failure> {
+        let lower = open(&launch.lower).and_then(|lower| idmap::detached(lower, None));
+        let layers = launch.layers.iter().map(|layer| open(&layer.path).and_then(|layer| idmap::detached(layer, None)));
+        let workspace = launch.workspace.as_ref().map(|bound| {
+            // Opened again: the server's descriptor belongs to another mount namespace, where we may not mount.
+            bound.open().and_then(|workspace| idmap::detached(workspace, None))
+        });
+        Ok(Self {
+            lower: lower.map_err(Failure::at(Step::Root, "open the lower layer"))?,
+            overlaid: Vec::new(),
+            workspace: workspace.transpose().map_err(Failure::at(Step::Workspace, "open the workspace"))?,
+            image: None,
+            layers: layers.collect::<io::Result<_>>().map_err(Failure::at(Step::Layers, "open the layers"))?,
+        })
+    }
+}
 
 /// Builds the view below the sandbox's directory, where we are, and makes it the root of this mount namespace.
-pub(crate) fn build(launch: &Launch, trees: Vec<OwnedFd>) -> Result<(), Failure> {
+pub(crate) fn build(launch: &Launch, made: Vec<OwnedFd>) -> Result<(), Failure> {
     let at = |step, what: &str| Failure::at(step, what.to_owned());
     // Nothing mounted here may show on the host, nor the other way round.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|errno| at(Step::Mounts, "make mounts private")(errno.into()))?;
-
-    let mut trees = trees.into_iter();
-    let lower = match launch.uids {
-        Uids::Range(_) => trees.next().ok_or_else(|| io::Error::other("no tree")),
-        Uids::One { .. } => open(directory::LOWER_LINK).and_then(|lower| idmap::detached(lower, None)),
+    let trees = Trees::take(launch, made)?;
+    enter_data(launch.data, trees.image.as_ref()).map_err(at(Step::Disk, "enter the sandbox's files"))?;
+    let stacked = [&trees.lower].into_iter().chain(&trees.overlaid).chain(&trees.layers);
+    for tree in stacked {
+        attach(tree, STACK).map_err(at(Step::Mounts, "stack a lower layer"))?;
     }
-    .map_err(at(Step::Root, "open the lower layer"))?;
-    let workspace = match (trees.next(), &launch.workspace) {
-        (Some(tree), _) => Ok(tree),
-        (None, None) => open(directory::WORKSPACE).and_then(|workspace| idmap::detached(workspace, None)),
-        // Opened again: the server's descriptor belongs to another mount namespace, where we may not mount.
-        (None, Some(bound)) => bound.open().and_then(|workspace| idmap::detached(workspace, None)),
+    let below = |name: &str, last: Option<&OwnedFd>| -> Vec<String> {
+        let layers = trees.layers.iter().map(|layer| format!("/proc/self/fd/{}/{name}", layer.as_raw_fd()));
+        layers.chain(last.map(|last| format!("/proc/self/fd/{}", last.as_raw_fd()))).collect()
+    };
+
+    let workspace = match trees.workspace {
+        Some(bound) => Ok(bound),
+        None if trees.layers.is_empty() => open(directory::WORKSPACE).and_then(|own| idmap::detached(own, None)),
+        None => overlay(&below(directory::WORKSPACE, None), directory::WORKSPACE, directory::WORK_WORKSPACE),
     }
     .map_err(at(Step::Workspace, "open the workspace"))?;
-
-    let root = overlay(&lower).map_err(at(Step::Root, "mount the root overlay"))?;
-    attach(&root, CWD, directory::ROOT).map_err(at(Step::Root, "attach the root"))?;
-    let root = open(directory::ROOT).map_err(at(Step::Root, "open the root"))?;
-    rustix::process::fchdir(&root).map_err(|errno| at(Step::Root, "enter the root")(errno.into()))?;
-    rustix::process::umask(Mode::from_raw_mode(0o022));
-
-    match launch.root {
-        RootKind::Host => host_parts().map_err(at(Step::Mounts, "show the host's programs"))?,
-        RootKind::Image => image_parts(launch.uids).map_err(at(Step::Root, "complete the image's root"))?,
+    if !trees.overlaid.is_empty() && trees.layers.is_empty() {
+        own_overrides().map_err(at(Step::Root, "prepare the package database"))?;
     }
+    let overlaid =
+        trees.overlaid.iter().zip(directory::OVERLAID).map(|(tree, (name, place))| {
+            Ok((overlay(&below(name, Some(tree)), name, &format!("work-{name}"))?, place))
+        });
+    let overlaid: Vec<_> =
+        overlaid.collect::<io::Result<_>>().map_err(at(Step::Root, "mount what root inside may change"))?;
+    let root = overlay(&below(directory::UPPER, Some(&trees.lower)), directory::UPPER, directory::WORK)
+        .map_err(at(Step::Root, "mount the root overlay"))?;
+    // What the host and its /proc are needed for, as long as they are there.
     let proc = filesystem("proc", &[], QUIET | libc::MOUNT_ATTR_NOEXEC).map_err(at(Step::Proc, "mount /proc"))?;
-    attach(&proc, CWD, "proc").map_err(at(Step::Proc, "attach /proc"))?;
-    devices().map_err(at(Step::Dev, "build /dev"))?;
-    for (name, size, mode) in [("tmp", TMP_SIZE, "1777"), ("run", RUN_SIZE, "755")] {
-        let tmpfs =
-            filesystem("tmpfs", &[("size", size), ("mode", mode)], QUIET).map_err(at(Step::Mounts, "mount a tmpfs"))?;
-        attach(&tmpfs, CWD, name).map_err(at(Step::Mounts, "attach a tmpfs"))?;
+    let devices = Devices::gather().map_err(at(Step::Dev, "find the host's devices"))?;
+    let programs = match launch.root {
+        RootKind::Host => programs(overlaid).map_err(at(Step::Mounts, "find the host's programs"))?,
+        RootKind::Image => Vec::new(),
+    };
+    attach(&root, STACK).map_err(at(Step::Root, "attach the root"))?;
+    rustix::process::chdir(STACK).map_err(|errno| at(Step::Root, "enter the root")(errno.into()))?;
+    pivot().map_err(at(Step::Pivot, "pivot into the root"))?;
+
+    // From here on every path, whatever a sandbox has put in its way, leads to something inside.
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    if launch.root == RootKind::Image {
+        image_parts(launch.uids).map_err(at(Step::Root, "complete the image's root"))?;
     }
-    attach(&workspace, CWD, "workspace").map_err(at(Step::Workspace, "attach the workspace"))?;
-
-    pivot().map_err(at(Step::Pivot, "pivot into the root"))
+    for (tree, place) in &programs {
+        // The base has a place for what the host had when it was made.
+        if Path::new(place).exists() {
+            attach(tree, place).map_err(at(Step::Mounts, "show the host's programs"))?;
+        }
+    }
+    attach(&proc, "proc").map_err(at(Step::Proc, "attach /proc"))?;
+    let no_exec = launch.asked(Layer::NoExec) != Requirement::Off;
+    let quiet = QUIET | if no_exec { libc::MOUNT_ATTR_NOEXEC } else { 0 };
+    devices.build(quiet).map_err(at(Step::Dev, "build /dev"))?;
+    memory("tmp", launch.tmp_size.unwrap_or(TMP_SIZE), "1777", 0, quiet).map_err(at(Step::Mounts, "make /tmp"))?;
+    memory("run", RUN_SIZE, "755", 0, quiet).map_err(at(Step::Mounts, "make /run"))?;
+    attach(&workspace, "workspace").map_err(at(Step::Workspace, "attach the workspace"))?;
+    if !trees.layers.is_empty() {
+        identity().map_err(at(Step::Root, "give the copy an identity of its own"))?;
+    }
+    harden(launch, &root, quiet, no_exec)
 }
 
-fn overlay(lower: &OwnedFd) -> io::Result<OwnedFd> {
-    // An overlay takes its layers by path: the lower one is put at a private name first. Relative names need no escaping.
-    attach(lower, CWD, directory::LOWER)?;
-    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "source", "sandbar")?;
-    fsconfig_set_string(&context, "lowerdir", directory::LOWER)?;
-    fsconfig_set_string(&context, "upperdir", directory::UPPER)?;
-    fsconfig_set_string(&context, "workdir", directory::WORK)?;
-    // Whiteouts in user xattrs: `trusted.*` belongs to the host's root.
-    fsconfig_set_flag(&context, "userxattr")?;
-    fsconfig_create(&context)?;
-    finish(&context, QUIET)
+/// To where `upper` and its like are.
+fn enter_data(data: Data, image: Option<&OwnedFd>) -> io::Result<()> {
+    if let Some(image) = image {
+        attach(image, directory::DATA)?;
+    }
+    match data {
+        Data::Plain => Ok(()),
+        Data::Subvolume | Data::Image => Ok(rustix::process::chdir(directory::DATA)?),
+    }
 }
 
-/// The host's programs and libraries, read-only, and the harmless part of its /etc.
-fn host_parts() -> io::Result<()> {
-    bind_read_only("/usr", "usr")?;
+/// A root that nothing can be written to, or executed from once written; last, because the view is built in it.
+fn harden(launch: &Launch, root: &OwnedFd, quiet: u64, no_exec: bool) -> Result<(), Failure> {
+    let (home, owner) = match launch.user {
+        User::Agent => ("home/agent", WORKLOAD),
+        User::Root => ("root", 0),
+    };
+    let read_only = launch.asked(Layer::ReadOnlyRoot) != Requirement::Off;
+    if read_only {
+        memory(home, HOME_SIZE, "750", owner, quiet).map_err(Failure::at(Step::ReadOnly, "make a home directory"))?;
+        sys::mount_setattr(root, libc::MOUNT_ATTR_RDONLY, Reach::Alone, None)
+            .map_err(Failure::at(Step::ReadOnly, "make the root read-only"))?;
+    } else if no_exec {
+        // Its programs are in /usr, which is a mount of its own.
+        sys::mount_setattr(root, libc::MOUNT_ATTR_NOEXEC, Reach::Alone, None)
+            .map_err(Failure::at(Step::NoExec, "forbid execution from the root"))?;
+    }
+    Ok(())
+}
+
+/// The host's programs and libraries, read-only or below an overlay, and the harmless part of its /etc; with their places.
+fn programs(overlaid: Vec<(OwnedFd, &'static str)>) -> io::Result<Vec<(OwnedFd, String)>> {
+    let mut programs: Vec<_> = overlaid.into_iter().map(|(tree, place)| (tree, place.to_owned())).collect();
+    if programs.is_empty() {
+        programs.push((read_only("/usr")?, "usr".into()));
+    }
     for name in base::USR_LINKS {
         let host = Path::new("/").join(name);
         if fs::symlink_metadata(&host).is_ok_and(|found| found.is_dir()) {
-            bind_read_only(host, name)?;
+            programs.push((read_only(host)?, (*name).to_owned()));
         }
     }
     for name in base::BOUND {
-        let place = format!("etc/{name}");
-        // The base has a place for what the host had when it was made.
-        if Path::new(&place).exists() {
-            bind_read_only(Path::new("/etc").join(name), &place)?;
+        let host = Path::new("/etc").join(name);
+        if host.is_dir() {
+            programs.push((read_only(host)?, format!("etc/{name}")));
         }
     }
+    Ok(programs)
+}
+
+/// The host's overrides of owners name groups that do not exist inside, which its package manager takes for damage. Only
+/// a file of ours, made anew: what a sandbox left in that place stays as it is.
+fn own_overrides() -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::open("dpkg/statoverride", flags, Mode::from_raw_mode(0o644)) {
+        Ok(_) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// What identifies the machine whose files were copied.
+fn identity() -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match rustix::fs::open("/etc/machine-id", flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => return Ok(()),
+        Err(errno) => return Err(errno.into()),
+    };
+    let mut random = [0; 16];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    rustix::io::write(&file, format!("{:032x}\n", u128::from_le_bytes(random)).as_bytes())?;
     Ok(())
 }
 
@@ -126,35 +246,52 @@ fn image_parts(uids: Uids) -> io::Result<()> {
     Ok(())
 }
 
+/// A tmpfs of a size, with a bound on the number of its files too.
+fn memory(place: &str, size: u64, mode: &str, owner: u32, attributes: u64) -> io::Result<()> {
+    let files = (size / BYTES_PER_FILE).max(LEAST_FILES).to_string();
+    let (size, owner) = (size.to_string(), owner.to_string());
+    let mut options = vec![("size", size.as_str()), ("nr_inodes", &files), ("mode", mode)];
+    if owner != "0" {
+        options.extend([("uid", owner.as_str()), ("gid", &owner)]);
+    }
+    attach(&filesystem("tmpfs", &options, attributes)?, place)
+}
+
 /// A /dev with the harmless devices, its own terminals and nothing else.
-fn devices() -> io::Result<()> {
-    let dev = filesystem("tmpfs", &[("size", DEV_SIZE), ("mode", "755")], libc::MOUNT_ATTR_NOSUID)?;
-    attach(&dev, CWD, "dev")?;
-    for name in DEVICES {
-        let place = format!("dev/{name}");
-        fs::write(&place, "")?;
-        let device =
-            open_tree(CWD, format!("/dev/{name}"), OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
-        attach(&device, CWD, &place)?;
+struct Devices(Vec<(OwnedFd, &'static str)>);
+
+impl Devices {
+    fn gather() -> io::Result<Self> {
+        let found = DEVICES.iter().map(|name| Ok((device(&format!("/dev/{name}"))?, *name)));
+        found.collect::<io::Result<_>>().map(Self)
     }
-    for (target, name) in [
-        ("/proc/self/fd", "dev/fd"),
-        ("/proc/self/fd/0", "dev/stdin"),
-        ("/proc/self/fd/1", "dev/stdout"),
-        ("/proc/self/fd/2", "dev/stderr"),
-        ("pts/ptmx", "dev/ptmx"),
-    ] {
-        std::os::unix::fs::symlink(target, name)?;
+
+    fn build(self, quiet: u64) -> io::Result<()> {
+        let dev = filesystem("tmpfs", &[("size", &DEV_SIZE.to_string()), ("mode", "755")], libc::MOUNT_ATTR_NOSUID)?;
+        attach(&dev, "dev")?;
+        for (device, name) in self.0 {
+            let place = format!("dev/{name}");
+            fs::write(&place, "")?;
+            attach(&device, &place)?;
+        }
+        for (target, name) in [
+            ("/proc/self/fd", "dev/fd"),
+            ("/proc/self/fd/0", "dev/stdin"),
+            ("/proc/self/fd/1", "dev/stdout"),
+            ("/proc/self/fd/2", "dev/stderr"),
+            ("pts/ptmx", "dev/ptmx"),
+        ] {
+            std::os::unix::fs::symlink(target, name)?;
+        }
+        fs::create_dir("dev/pts")?;
+        fs::create_dir("dev/shm")?;
+        let silent = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
+        let options = [("ptmxmode", "0666"), ("mode", "0620"), ("max", MAX_TERMINALS)];
+        attach(&filesystem("devpts", &options, silent)?, "dev/pts")?;
+        memory("dev/shm", SHM_SIZE, "1777", 0, quiet)?;
+        // Where there is one uid, it is the workload's own: it could put something else in the place of a device.
+        sys::mount_setattr(&dev, libc::MOUNT_ATTR_RDONLY, Reach::Alone, None)
     }
-    fs::create_dir("dev/pts")?;
-    fs::create_dir("dev/shm")?;
-    let quiet = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
-    let terminals = filesystem("devpts", &[("ptmxmode", "0666"), ("mode", "0620"), ("max", MAX_TERMINALS)], quiet)?;
-    attach(&terminals, CWD, "dev/pts")?;
-    let shared = filesystem("tmpfs", &[("size", SHM_SIZE), ("mode", "1777")], QUIET)?;
-    attach(&shared, CWD, "dev/shm")?;
-    // Where there is one uid, it is the workload's own: it could put something else in the place of a device.
-    sys::mount_setattr(&dev, libc::MOUNT_ATTR_RDONLY, Reach::Alone, None)
 }
 
 /// The old root is stacked under the new one and then taken away; nothing has to be left to stand on.
@@ -162,34 +299,4 @@ fn pivot() -> io::Result<()> {
     rustix::process::pivot_root(".", ".")?;
     unmount(".", UnmountFlags::DETACH)?;
     Ok(rustix::process::chdir("/")?)
-}
-
-fn bind_read_only(host: impl AsRef<Path>, place: &str) -> io::Result<()> {
-    // Recursive: a user namespace may not look beneath mounts that were made for it.
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    let tree = open_tree(CWD, host.as_ref(), flags)?;
-    sys::mount_setattr(&tree, QUIET | libc::MOUNT_ATTR_RDONLY, Reach::Below, None)?;
-    attach(&tree, CWD, place)
-}
-
-fn filesystem(kind: &str, options: &[(&str, &str)], attributes: u64) -> io::Result<OwnedFd> {
-    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
-    for (key, value) in options {
-        fsconfig_set_string(&context, *key, *value)?;
-    }
-    fsconfig_create(&context)?;
-    finish(&context, attributes)
-}
-
-fn finish(context: &OwnedFd, attributes: u64) -> io::Result<OwnedFd> {
-    let attributes = MountAttrFlags::from_bits_retain(attributes as u32);
-    Ok(fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
-}
-
-fn attach(tree: &OwnedFd, at: impl AsFd, place: &str) -> io::Result<()> {
-    Ok(move_mount(tree, "", at, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
-}
-
-fn open(path: &str) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -22,7 +22,9 @@ Examples:
   sandbar up                                    start a server
   sandbar create --name agent --ttl 2h          a sandbox that lasts
   sandbar exec -t agent bash                    a shell in it
-  sandbar cp agent:/workspace/out ./out         its results";
+  sandbar cp agent:/workspace/out ./out         its results
+  sandbar inspect agent                         what holds it, with evidence
+  sandbar fork agent -n 3                       three more with the same files";
 
 #[derive(Debug, Parser)]
 #[command(
@@ -80,8 +82,7 @@ pub(crate) enum Verb {
     Up(up::Up),
     Create(verbs::sandbox::Create),
     Ls(verbs::sandbox::Ls),
-    /// Show everything about sandboxes
-    Inspect(verbs::sandbox::Sandboxes),
+    Inspect(verbs::inspect::Inspect),
     Exec(verbs::process::Exec),
     Cp(verbs::cp::Cp),
     Ps(verbs::process::Ps),
@@ -91,11 +92,24 @@ pub(crate) enum Verb {
     Stop(verbs::sandbox::Sandboxes),
     /// Start stopped sandboxes again
     Start(verbs::sandbox::Sandboxes),
+    /// Hold the processes of sandboxes still, with their memory
+    Pause(verbs::sandbox::Sandboxes),
+    /// Let paused sandboxes go on
+    Resume(verbs::sandbox::Sandboxes),
+    Snapshot(verbs::snapshot::Snapshot),
+    Snapshots(verbs::snapshot::Snapshots),
+    Fork(verbs::snapshot::Fork),
     Rm(verbs::sandbox::Rm),
     Events(verbs::events::Events),
-    /// Show the templates that sandboxes are made from
+    /// Show and check the templates that sandboxes are made from
     #[command(subcommand)]
     Template(verbs::template::Template),
+    /// Show the isolation profiles that templates choose from
+    #[command(subcommand)]
+    Profile(verbs::profile::Profile),
+    /// Keep sandboxes warm, so that creating one does not wait
+    #[command(subcommand)]
+    Pool(verbs::pool::Pool),
     /// Manage the tokens that may call over TCP
     #[command(subcommand)]
     Token(verbs::token::Token),

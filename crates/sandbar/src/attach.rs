@@ -76,14 +76,19 @@ impl Attachment<'_> {
             return Err(Failure::new(exit::SANDBAR, "the sandbox died while the command ran, nobody saw how it ended")
                 .hint(format!("`sandbar inspect {}` says why.", self.sandbox)));
         };
-        match exit.reason {
-            ExitReason::Timeout => self.print.say("killed: the command's timeout was over"),
-            ExitReason::Stopped => self.print.say("killed: the sandbox was stopped"),
-            ExitReason::Oom => self.print.say("killed: the sandbox's memory limit was reached"),
-            ExitReason::PidsLimit => self.print.say("killed: the sandbox's process limit was reached"),
-            ExitReason::OutputLimit => self.print.say("killed: the sandbox's output limit was reached"),
-            ExitReason::DiskLimit => self.print.say("failed: the sandbox's disk limit was reached"),
-            ExitReason::Exited | ExitReason::Killed => {}
+        // A shell may outlive what was killed, and fail for it.
+        let how = if exit.signal.is_some() { "killed" } else { "failed" };
+        let why = match exit.reason {
+            ExitReason::Timeout => Some("the command's time was over"),
+            ExitReason::Stopped => Some("the sandbox was stopped"),
+            ExitReason::Oom => Some("the sandbox's memory limit was reached"),
+            ExitReason::PidsLimit => Some("the sandbox's process limit was reached"),
+            ExitReason::OutputLimit => Some("the sandbox's output limit was reached"),
+            ExitReason::DiskLimit => Some("the sandbox's disk limit was reached"),
+            ExitReason::Exited | ExitReason::Killed => None,
+        };
+        if let Some(why) = why {
+            self.print.say(format!("{how}: {why}"));
         }
         // The kernel keeps eight bits of it too.
         Ok(exit.code as u8)

@@ -34,16 +34,21 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
-    use verbs::{cp, doctor, events, process, run, sandbox, template, token};
+    use verbs::{cp, doctor, events, inspect, life, pool, process, profile, run, sandbox, snapshot, template, token};
     match verb {
         Verb::Up(args) => up::up(&args, context),
         Verb::Run(args) => run::run(args, context).map_err(Failure::beside_a_command),
         Verb::Completions(args) => args.print(),
         Verb::Create(args) => wait_for(sandbox::create(args, context)),
         Verb::Ls(args) => wait_for(sandbox::ls(args, context)),
-        Verb::Inspect(args) => wait_for(sandbox::inspect(&args, context)),
-        Verb::Stop(args) => wait_for(sandbox::stop(&args, context)),
-        Verb::Start(args) => wait_for(sandbox::start(&args, context)),
+        Verb::Inspect(args) => wait_for(inspect::inspect(&args, context)),
+        Verb::Stop(args) => wait_for(life::stop(&args, context)),
+        Verb::Start(args) => wait_for(life::start(&args, context)),
+        Verb::Pause(args) => wait_for(life::pause(&args, context)),
+        Verb::Resume(args) => wait_for(life::resume(&args, context)),
+        Verb::Snapshot(args) => wait_for(snapshot::snapshot(args, context)),
+        Verb::Snapshots(args) => wait_for(snapshot::snapshots(args, context)),
+        Verb::Fork(args) => wait_for(snapshot::fork(args, context)),
         Verb::Rm(args) => wait_for(sandbox::rm(&args, context)),
         Verb::Exec(args) => wait_for(process::exec(args, context)).map_err(Failure::beside_a_command),
         Verb::Ps(args) => wait_for(process::ps(&args, context)),
@@ -52,6 +57,8 @@ fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
         Verb::Cp(args) => wait_for(cp::cp(&args, context)),
         Verb::Events(args) => wait_for(events::events(&args, context)),
         Verb::Template(args) => wait_for(template::template(&args, context)),
+        Verb::Profile(args) => profile::profile(&args, context),
+        Verb::Pool(args) => wait_for(pool::pool(&args, context)),
         Verb::Token(args) => wait_for(token::token(args, context)),
         Verb::Doctor(_) => wait_for(doctor::doctor(context)),
     }

@@ -6,30 +6,17 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use support::{Outcome, SANDBAR, Server, expect_clean};
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use support::{Outcome, SANDBAR, Server, done, expect_clean, text};
 
 /// `sandbar run` whose private home is made in `place`.
 fn run(place: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(SANDBAR);
     command.arg("run").args(arguments).env("TMPDIR", place);
     command
-}
-
-/// Runs it and insists on success.
-fn done(command: &mut Command) -> Outcome<String> {
-    let Output { status, stdout, stderr } = command.output()?;
-    if !status.success() {
-        return Err(format!("{command:?}: {status}\n{}{}", text(&stdout), text(&stderr)).into());
-    }
-    Ok(text(&stdout))
 }
 
 /// Nothing runs any more, and no file is left: a killed run is cleaned up after by its launcher.

@@ -315,6 +315,70 @@ async fn stopped_sandboxes_keep_files_refuse_exec_and_start_again() -> Outcome {
 }
 
 #[tokio::test]
+async fn pause_snapshot_fork_and_pool_have_their_codes_and_roles() -> Outcome {
+    let mut server = Server::start()?;
+    let operator = Stranger::with(&server, Role::Operator).await?;
+    let viewer = Stranger::with(&server, Role::Viewer).await?;
+    let post = |path: &'static str, body: Value| operator.call(Method::POST, path, Some(body));
+    post("/v1/sandboxes", json!({"name": "o"})).await?;
+    for path in ["pause", "resume", "snapshots", "fork"] {
+        let path = format!("/v1/sandboxes/o/{path}");
+        expect_problem(&path, &viewer.call(Method::POST, &path, Some(json!({}))).await?, "forbidden");
+    }
+    let report = viewer.call(Method::GET, "/v1/sandboxes/o/enforcement", None).await?;
+    assert_eq!((report.0, &report.1["profile"]), (StatusCode::OK, &json!("standard")), "{}", report.1);
+
+    for _ in 0..2 {
+        let paused = operator.call(Method::POST, "/v1/sandboxes/o/pause", None).await?;
+        assert_eq!((paused.0, &paused.1["state"]), (StatusCode::OK, &json!("paused")), "{}", paused.1);
+    }
+    let exec = post("/v1/sandboxes/o/exec", json!({"argv": ["true"]})).await?;
+    expect_problem("exec while paused", &exec, "wrong_state");
+    assert!(exec.1["fix"].as_str().is_some_and(|fix| fix.contains("sandbar resume o")), "{}", exec.1);
+    let remembered = viewer.call(Method::GET, "/v1/sandboxes/o/enforcement", None).await?;
+    assert_eq!(remembered.1["probed_at"], report.1["probed_at"], "what stands still cannot be probed");
+    for _ in 0..2 {
+        let resumed = operator.call(Method::POST, "/v1/sandboxes/o/resume", None).await?;
+        assert_eq!(resumed.1["state"], "ready", "{}", resumed.1);
+    }
+
+    let taken = operator.request(Method::POST, "/v1/sandboxes/o/snapshots").json(&json!({"name": "s"})).send().await?;
+    assert_eq!(taken.status(), StatusCode::CREATED);
+    let location = taken.headers()[header::LOCATION].to_str()?.to_owned();
+    assert_eq!(viewer.call(Method::GET, &location, None).await?.1["name"], "s");
+    expect_problem("a name twice", &post("/v1/sandboxes/o/snapshots", json!({"name": "s"})).await?, "name_taken");
+    expect_problem("a bad name", &post("/v1/sandboxes/o/snapshots", json!({"name": "S!"})).await?, "bad_name");
+    let made = post("/v1/sandboxes", json!({"name": "from", "from": "s"})).await?;
+    assert_eq!(json!([made.0.as_u16(), made.1["from"]]), json!([201, location.trim_start_matches("/v1/snapshots/")]));
+    expect_problem("from nothing", &post("/v1/sandboxes", json!({"from": "none"})).await?, "unknown_snapshot");
+    let forked = post("/v1/sandboxes/o/fork", json!({"count": 2, "name": "f"})).await?;
+    assert_eq!((forked.0, &forked.1["sandboxes"][1]["name"]), (StatusCode::CREATED, &json!("f-2")), "{}", forked.1);
+    for count in [0, 101] {
+        expect_problem("a count", &post("/v1/sandboxes/o/fork", json!({"count": count})).await?, "bad_request");
+    }
+    for _ in 0..2 {
+        assert_eq!(operator.call(Method::DELETE, &location, None).await?.0, StatusCode::NO_CONTENT);
+    }
+    expect_problem("what is deleted", &viewer.call(Method::GET, &location, None).await?, "unknown_snapshot");
+    let again = post("/v1/sandboxes", json!({"from": location.trim_start_matches("/v1/snapshots/")})).await?;
+    expect_problem("from what is deleted", &again, "unknown_snapshot");
+
+    let size = |size: u32| Some(json!({"size": size}));
+    expect_problem("viewer", &viewer.call(Method::PUT, "/v1/pools/default", size(1)).await?, "forbidden");
+    expect_problem("too many", &operator.call(Method::PUT, "/v1/pools/default", size(1001)).await?, "bad_request");
+    let set = operator.call(Method::PUT, "/v1/pools/default", size(1)).await?;
+    assert_eq!((set.0, &set.1["size"]), (StatusCode::OK, &json!(1)), "{}", set.1);
+    assert_eq!(operator.call(Method::DELETE, "/v1/pools/default", None).await?.0, StatusCode::NO_CONTENT);
+    assert_eq!(viewer.call(Method::GET, "/v1/pools", None).await?.1, json!({"pools": []}));
+    for name in ["o", "from", "f-1", "f-2"] {
+        operator.call(Method::DELETE, &format!("/v1/sandboxes/{name}"), None).await?;
+    }
+    until("the pool is gone", async || Ok(support::guests(server.home.path()).is_empty())).await?;
+    server.kill()?;
+    expect_clean(server.home.path())
+}
+
+#[tokio::test]
 async fn exec_streams_times_out_and_dies_with_its_caller() -> Outcome {
     let server = Server::start()?;
     let stranger = Stranger::with(&server, Role::Operator).await?;

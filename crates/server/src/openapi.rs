@@ -16,12 +16,14 @@ const ABOUT: &str = "A sandbox runtime for coding agents. Errors are RFC 9457 pr
     one sentence about what happened and the fix.\n\n\
     Over the Unix socket the owner calls without a token; every TCP call needs one.";
 
-const TAGS: [(&str, &str); 9] = [
-    ("sandboxes", "Isolated environments: create, list, stop, start, delete."),
+const TAGS: [(&str, &str); 11] = [
+    ("sandboxes", "Isolated environments: create, list, pause, stop, delete; and what holds them."),
+    ("snapshots", "A sandbox's files as they were at one moment, and sandboxes made from them."),
     ("processes", "What runs in a sandbox: start, input, output, signals; and exec in one call."),
     ("files", "Files and trees of a sandbox, as its own user sees them."),
     ("events", "The log of everything that happened, numbered without gaps."),
-    ("templates", "Named recipes for sandboxes."),
+    ("templates", "Named recipes for sandboxes, and the isolation profiles they choose from."),
+    ("pools", "Warm sandboxes of a template, waiting to be claimed."),
     ("tokens", "Who may call over TCP. For admins."),
     ("host", "What this host can enforce."),
     ("health", "Whether the server lives, is ready, and how it does."),

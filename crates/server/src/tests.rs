@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, Request, StatusCode, header, response::Parts},
 };
 use futures_util::StreamExt as _;
-use sandbar_api::{CreateToken, Problem, Role};
+use sandbar_api::{CreateToken, Problem, Role, profile::ProfileList};
 use sandbar_engine::{Config, Engine};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
@@ -101,7 +101,23 @@ fn operations() -> Vec<(String, String)> {
 async fn every_operation_but_the_open_ones_is_refused_without_a_token() {
     let bench = Bench::new().await;
     let operations = operations();
-    assert!(operations.len() > 25, "{}", operations.len());
+    assert!(operations.len() >= 40, "{}", operations.len());
+    for (method, path) in [
+        ("post", "/v1/sandboxes/x/pause"),
+        ("post", "/v1/sandboxes/x/resume"),
+        ("post", "/v1/sandboxes/x/snapshots"),
+        ("post", "/v1/sandboxes/x/fork"),
+        ("get", "/v1/sandboxes/x/enforcement"),
+        ("get", "/v1/snapshots"),
+        ("get", "/v1/snapshots/x"),
+        ("delete", "/v1/snapshots/x"),
+        ("get", "/v1/pools"),
+        ("put", "/v1/pools/x"),
+        ("delete", "/v1/pools/x"),
+        ("get", "/v1/profiles"),
+    ] {
+        assert!(operations.contains(&(method.to_owned(), path.to_owned())), "{method} {path} is not documented");
+    }
     for (method, path) in operations {
         let open = OPEN.contains(&(method.as_str(), path.as_str()));
         for headers in [
@@ -216,6 +232,20 @@ async fn mistakes_get_problems() {
         ("post", "/v1/sandboxes", "{}", "unknown_provider"),
         ("post", "/v1/sandboxes", "{\"template\":\"nope\"}", "unknown_template"),
         ("get", "/v1/templates/nope", "", "unknown_template"),
+        ("post", "/v1/sandboxes", "{\"from\":\"nope\"}", "unknown_snapshot"),
+        ("post", "/v1/sandboxes/nobody/pause", "", "unknown_sandbox"),
+        ("post", "/v1/sandboxes/nobody/resume", "", "unknown_sandbox"),
+        ("get", "/v1/sandboxes/nobody/enforcement", "", "unknown_sandbox"),
+        ("post", "/v1/sandboxes/nobody/snapshots", "{}", "unknown_sandbox"),
+        ("post", "/v1/sandboxes/nobody/snapshots", "{\"naem\":\"x\"}", "bad_json"),
+        ("post", "/v1/sandboxes/nobody/fork", "{}", "unknown_sandbox"),
+        ("post", "/v1/sandboxes/nobody/fork", "{\"count\":-1}", "bad_json"),
+        ("get", "/v1/snapshots/nope", "", "unknown_snapshot"),
+        ("delete", "/v1/snapshots/nope", "", "unknown_snapshot"),
+        ("get", "/v1/snapshots?limit=1", "", "bad_request"),
+        ("put", "/v1/pools/nope", "{\"size\":1}", "unknown_template"),
+        ("put", "/v1/pools/default", "{\"size\":1001}", "bad_request"),
+        ("put", "/v1/pools/default", "{}", "bad_json"),
         ("delete", "/v1/tokens/tok-00000000000000000000000000", "", "unknown_token"),
         ("get", "/v1/sandboxes/x/files/%ff", "", "bad_path"),
         ("put", "/v1/sandboxes/x/files/a?mode=rw", "", "bad_request"),
@@ -268,6 +298,15 @@ async fn health_metrics_and_events_answer() {
     let listed =
         bench.tcp("get", "/v1/sandboxes?label=a=b&state=ready&state=failed", &[("authorization", &viewer)]).await;
     assert_eq!(listed.body, br#"{"sandboxes":[]}"#);
+    for (path, empty) in [("/v1/snapshots", r#"{"snapshots":[]}"#), ("/v1/pools", r#"{"pools":[]}"#)] {
+        let listed = bench.tcp("get", path, &[("authorization", &viewer)]).await;
+        assert_eq!(String::from_utf8_lossy(&listed.body), empty);
+    }
+    let profiles = bench.tcp("get", "/v1/profiles", &[("authorization", &viewer)]).await;
+    let profiles: ProfileList = serde_json::from_slice(&profiles.body).unwrap();
+    let names: Vec<_> = profiles.profiles.iter().map(|profile| profile.name.as_str()).collect();
+    assert_eq!(names, ["open", "standard", "hardened"]);
+    assert!(profiles.profiles.iter().all(|profile| !profile.description.is_empty() && !profile.layers.is_empty()));
 }
 
 #[tokio::test]

@@ -44,6 +44,7 @@ fn main() {
             home: "/".to_owned(),
             user: "test".to_owned(),
             confine: Box::new(|| Ok(())),
+            group: None,
         });
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -64,6 +65,7 @@ fn main() {
             ("exec_streams", Box::pin(exec_live(&bench))),
             ("a_caller_that_goes_away_takes_its_command_along", Box::pin(disconnect(&bench))),
             ("creating_is_idempotent", Box::pin(idempotent(&bench))),
+            ("what_a_provider_cannot_do_is_declined", Box::pin(declined(&bench))),
         ] {
             test.await;
             eprintln!("test {name} ... ok");
@@ -447,6 +449,21 @@ async fn idempotent(bench: &Bench) {
     for _ in 0..2 {
         assert_eq!(bench.send("DELETE", "/v1/sandboxes/one", &[], "").await.status, StatusCode::NO_CONTENT);
     }
+}
+
+/// This provider can neither freeze nor keep files.
+async fn declined(bench: &Bench) {
+    let empty = json!({});
+    for verb in ["pause", "snapshots", "fork"] {
+        assert_eq!(bench.post(&format!("/v1/sandboxes/box/{verb}"), &empty).await.code(), "declined", "{verb}");
+        let sandbox: Value = serde_json::from_slice(&bench.get("/v1/sandboxes/box").await.body).unwrap();
+        assert_eq!(sandbox["state"], "ready", "{verb}");
+    }
+    assert_eq!(bench.get("/v1/snapshots").await.text(), r#"{"snapshots":[]}"#);
+    let report: Value = serde_json::from_slice(&bench.get("/v1/sandboxes/box/enforcement").await.body).unwrap();
+    assert_eq!((&report["profile"], &report["layers"]), (&json!("standard"), &json!([])));
+    // Nothing has to be resumed.
+    assert_eq!(bench.post("/v1/sandboxes/box/resume", &empty).await.status, StatusCode::OK);
 }
 
 async fn shutdown(bench: Bench) {

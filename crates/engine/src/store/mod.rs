@@ -10,7 +10,7 @@ mod ballast;
 mod output;
 pub mod sqlite;
 #[cfg(test)]
-mod suite;
+pub(crate) mod suite;
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use sandbar_api::{
-    Event, Exit, OutputRange, Process, ProcessId, ProcessState, Role, Sandbox, SandboxId, SandboxState, StateReason,
-    Stream, Template, Token, TokenId,
+    Event, Exit, OutputRange, Process, ProcessId, ProcessState, Role, Sandbox, SandboxId, SandboxState, Snapshot,
+    SnapshotId, StateReason, Stream, Template, Token, TokenId,
 };
 use tokio::sync::watch;
 
@@ -95,6 +95,41 @@ pub struct SandboxFilter {
     pub limit: u32,
 }
 
+/// A snapshot with the template of its origin, as it was then.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SnapshotRow {
+    pub snapshot: Snapshot,
+    pub template: Template,
+    /// It serves a fork under way, and nobody is told of it.
+    pub hidden: bool,
+    pub deleted: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewSnapshot {
+    pub row: SnapshotRow,
+    pub owner: String,
+}
+
+/// How many sandboxes of a template are wanted warm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolRow {
+    pub template: String,
+    pub size: u32,
+}
+
+/// A warm sandbox that nobody has claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolMember {
+    /// The id of the sandbox that it will be.
+    pub id: SandboxId,
+    pub template: String,
+    /// Of what it was made from.
+    pub digest: [u8; 32],
+    pub provider: String,
+    pub created_at: DateTime<Utc>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
     pub offset: u64,
@@ -119,6 +154,8 @@ pub trait Store: Send + Sync + 'static {
     async fn sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<SandboxRow>>;
     /// Event `sandbox.<state>`. Checks the transition inside the transaction.
     async fn transition(&self, id: &SandboxId, to: SandboxState, reason: Option<StateReason>) -> Result<SandboxRow>;
+    /// Says anew why it is in its state. Event `sandbox.<state>`.
+    async fn restate(&self, id: &SandboxId, reason: StateReason) -> Result<SandboxRow>;
     /// Not deleted, and past their time.
     async fn expired(&self, now: DateTime<Utc>) -> Result<Vec<SandboxId>>;
     /// The earliest expiry of any sandbox not deleted.
@@ -133,7 +170,8 @@ pub trait Store: Send + Sync + 'static {
     async fn processes(&self, sandbox: &SandboxId) -> Result<Vec<Process>>;
     /// All that are still called running, of all sandboxes.
     async fn running_processes(&self) -> Result<Vec<Process>>;
-    /// Event `process.exited` or `process.lost`; changes nothing and tells nothing if it had ended already.
+    /// Event `process.exited` or `process.lost`, and `sandbox.limit` if a limit ended it; changes nothing and tells
+    /// nothing if it had ended already.
     async fn end_process(
         &self,
         id: &ProcessId,
@@ -143,6 +181,30 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<()>;
     /// Takes back a process that never came to be (its command could not be executed). Event `process.refused`.
     async fn refuse_process(&self, id: &ProcessId, reason: &str) -> Result<()>;
+
+    /// Event `snapshot.created`, unless it is hidden. `NameTaken` among those not deleted.
+    async fn create_snapshot(&self, new: NewSnapshot) -> Result<SnapshotRow>;
+    /// Also a deleted one, until it is pruned.
+    async fn snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRow>>;
+    /// The one of that name, or the last that had it.
+    async fn snapshot_named(&self, name: &str) -> Result<Option<SnapshotRow>>;
+    /// Not the deleted ones; the hidden ones too. Newest last.
+    async fn snapshots(&self) -> Result<Vec<SnapshotRow>>;
+    /// Event `snapshot.deleted` with the reason, unless it is hidden. `Missing` if there is none any more.
+    async fn delete_snapshot(&self, id: &SnapshotId, why: StateReason) -> Result<()>;
+
+    /// Event `pool.set`, if that changes anything. 0 ends the pool; its members stay until they are removed.
+    async fn set_pool(&self, template: &str, size: u32) -> Result<()>;
+    async fn pools(&self) -> Result<Vec<PoolRow>>;
+    async fn add_pool_member(&self, member: &PoolMember) -> Result<()>;
+    /// Oldest first.
+    async fn pool_members(&self) -> Result<Vec<PoolMember>>;
+    /// Fine if there is none.
+    async fn remove_pool_member(&self, id: &SandboxId) -> Result<()>;
+    /// Like `create_sandbox`, for one that is the pool member of the same id and is it no longer. Event `sandbox.created`
+    /// with `claimed`, and `sandbox.ready` if it is made so. Whatever refuses it leaves the member; `Missing` if there is
+    /// none.
+    async fn claim_pool_member(&self, new: NewSandbox) -> Result<Created>;
 
     /// Appends output that starts exactly at the end of what is kept; bytes below the end are skipped, a gap is an
     /// error. Durable against the death of this process when it returns. `keep` bounds what stays: oldest segments go.
@@ -166,7 +228,8 @@ pub trait Store: Send + Sync + 'static {
     /// Event `token.revoked`. `Missing` if there is none.
     async fn revoke_token(&self, id: &TokenId) -> Result<()>;
 
-    /// Removes events, deleted sandboxes with their processes and sessions, and idempotency keys, older than `before`.
+    /// Removes events, deleted sandboxes with their processes and sessions, deleted snapshots, and idempotency keys,
+    /// older than `before`.
     async fn prune(&self, before: DateTime<Utc>) -> Result<Pruned>;
 
     /// Writes a row and takes it back: whether the store takes writes (readiness).

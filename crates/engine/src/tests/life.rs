@@ -40,6 +40,32 @@ async fn a_create_that_fails_leaves_a_free_name_and_the_story() -> Tested {
 }
 
 #[tokio::test]
+async fn whoever_reads_that_it_is_ready_can_work_in_it() -> Tested {
+    let bed = Bed::new().await?;
+    bed.provider.kernel.slow_down(std::time::Duration::from_millis(200));
+    let ready = |from: u64| {
+        let bed = &bed;
+        async move {
+            let told = || async {
+                let events = bed.engine.events(from, 100, None).await.ok()?;
+                events.iter().any(|event| event.kind == "sandbox.ready").then_some(())
+            };
+            soon(told).await?;
+            Ok::<_, Box<dyn std::error::Error>>(bed.engine.exec("a", exec(&["echo", "x"], None, 10)).await?)
+        }
+    };
+    let (made, ran) = tokio::join!(bed.create("a"), ready(0));
+    made?;
+    assert_eq!(ran?.stdout, "x");
+    bed.engine.stop("a").await?;
+    let head = *bed.engine.head().borrow();
+    let (started, ran) = tokio::join!(bed.engine.start("a"), ready(head));
+    started?;
+    assert_eq!(ran?.stdout, "x");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_caller_that_goes_away_does_not_stop_a_creation_halfway() -> Tested {
     let bed = Bed::new().await?;
     let impatient = std::time::Duration::from_millis(5);

@@ -1,11 +1,18 @@
 //! The engine over scripted guests: lives of sandboxes, lives of processes, and what a restart finds.
 
 pub(crate) mod disk;
+mod forks;
 mod full;
+mod idle;
 mod life;
+mod limits;
+mod lives;
+mod pause;
+mod pools;
 mod processes;
 mod restart;
 mod script;
+mod snapshots;
 
 use std::{
     path::{Path, PathBuf},
@@ -13,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use sandbar_api::{CreateSandbox, ExecRequest, Role, Sandbox, StartProcess};
+use sandbar_api::{Code, CreateSandbox, ExecRequest, Problem, Role, Sandbox, SandboxState, StartProcess};
 
 use crate::{Caller, Config, Engine};
 use script::Scripted;
@@ -56,6 +63,29 @@ impl Bed {
         let request = CreateSandbox { name: Some(name.into()), ..CreateSandbox::default() };
         Ok(self.engine.create(&owner(), request, None).await?.sandbox)
     }
+}
+
+impl Bed {
+    /// Of a template that says this.
+    async fn create_of(&self, name: &str, template: &str) -> Result<Sandbox, Box<dyn std::error::Error>> {
+        std::fs::write(self.home.join("templates/tested.toml"), template)?;
+        let (name, template) = (Some(name.to_owned()), Some("tested".to_owned()));
+        let request = CreateSandbox { name, template, ..CreateSandbox::default() };
+        Ok(self.engine.create(&owner(), request, None).await?.sandbox)
+    }
+
+    async fn state(&self, name: &str) -> Option<SandboxState> {
+        Some(self.engine.get(name).await.ok()?.state)
+    }
+
+    /// Waits until the sandbox is in that state.
+    async fn until(&self, name: &str, state: SandboxState) -> Result<Sandbox, String> {
+        soon(|| async { self.engine.get(name).await.ok().filter(|sandbox| sandbox.state == state) }).await
+    }
+}
+
+fn code<T>(result: Result<T, Problem>) -> Option<Code> {
+    result.err().map(|problem| problem.code)
 }
 
 fn owner() -> Caller {

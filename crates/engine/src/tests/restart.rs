@@ -79,6 +79,20 @@ async fn after_a_restart_of_the_host_sandboxes_are_stopped_with_their_files() ->
 }
 
 #[tokio::test]
+async fn what_idleness_had_paused_comes_back_after_a_restart_of_the_host_too() -> Tested {
+    let mut bed = Bed::new().await?;
+    let sandbox = bed.create_of("a", "[idle]\npause_after = \"100ms\"").await?;
+    bed.until("a", SandboxState::Paused).await?;
+    bed.engine.shutdown().await;
+    bed.provider.die(&sandbox.id);
+    std::fs::write(bed.home.join("boot_id"), "another")?;
+    bed.restart().await?;
+    assert_eq!(bed.engine.get("a").await?.state, SandboxState::Stopped);
+    assert_eq!(bed.engine.exec("a", super::exec(&["echo", "x"], None, 10)).await?.stdout, "x");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_home_has_one_engine_at_a_time() -> Tested {
     let bed = Bed::new().await?;
     let second = Bed::open(&bed.home, &bed.provider).await.err().ok_or("a second engine was opened")?;

@@ -1,38 +1,48 @@
 //! A provider whose guests follow a script instead of running commands: enough of the protocol to show what the engine
 //! does with a guest that answers, dies, or outlives the engine. What real guests do is shown with real ones.
 
+mod guest;
+pub(super) mod kernel;
+
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     path::PathBuf,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use futures_util::{Stream, stream};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
     service::TowerToHyperService,
 };
-use sandbar_api::{LayerReport, SandboxId};
-use sandbar_guest::protocol::{guest_server::GuestServer, *};
-use sandbar_provider::{Error, Found, Guest as Client, HostReport, Provider, Spec};
-use tokio::{
-    net::UnixListener,
-    sync::{Notify, watch},
-};
-use tonic::{Request, Response, Status, Streaming};
+use sandbar_api::{LayerReport, SandboxId, SnapshotId};
+use sandbar_guest::protocol::guest_server::GuestServer;
+use sandbar_provider::{Counters, Error, Found, Guest as Client, HostReport, Provider, Spec};
+use tokio::{net::UnixListener, sync::watch};
+
+pub(super) use guest::{Script, exit, forget};
+use kernel::Kernel;
 
 pub(super) struct Scripted {
     root: PathBuf,
+    pub(super) kernel: Kernel,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
     /// What the next `create` fails with.
     pub(super) broken: Mutex<Option<Error>>,
     /// What the next `destroy` does besides, such as making room.
     pub(super) destroys: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// How long a `create` takes, in milliseconds: long enough for others to come in between.
+    pub(super) pace: AtomicU64,
+    pub(super) connections: AtomicU64,
+    /// What was bound, in order.
+    pub(super) bound: Mutex<Vec<Spec>>,
+    /// What the next `bind` fails with.
+    pub(super) unbindable: Mutex<Option<Error>>,
 }
 
 pub(super) struct Sandbox {
@@ -42,11 +52,27 @@ pub(super) struct Sandbox {
 
 impl Scripted {
     pub(super) fn new(root: PathBuf) -> Arc<Self> {
-        Arc::new(Self { root, sandboxes: Mutex::default(), broken: Mutex::default(), destroys: Mutex::default() })
+        Arc::new(Self {
+            root,
+            kernel: Kernel::default(),
+            sandboxes: Mutex::default(),
+            broken: Mutex::default(),
+            destroys: Mutex::default(),
+            pace: AtomicU64::new(20),
+            connections: AtomicU64::new(0),
+            bound: Mutex::default(),
+            unbindable: Mutex::default(),
+        })
     }
 
     pub(super) fn get(&self, id: &SandboxId) -> Option<Arc<Sandbox>> {
         lock(&self.sandboxes).get(id).cloned()
+    }
+
+    /// Each, and whether it runs.
+    pub(super) fn all(&self) -> Vec<(SandboxId, bool)> {
+        let one = |(id, sandbox): (&SandboxId, &Arc<Sandbox>)| (id.clone(), *sandbox.running.borrow());
+        lock(&self.sandboxes).iter().map(one).collect()
     }
 
     /// The guest dies by itself.
@@ -58,17 +84,13 @@ impl Scripted {
 
     /// Listens until `running` turns false, on a thread of its own, so that its connections die with it.
     fn launch(&self, id: &SandboxId) -> std::io::Result<()> {
+        self.kernel.launches(id);
         let path = self.root.join(id.as_str());
         drop(std::fs::remove_file(&path));
         let listener = std::os::unix::net::UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
         let (running, mut end) = watch::channel(true);
-        let guest = Script(Arc::new(Shared {
-            id: id.clone(),
-            processes: Mutex::default(),
-            left_behind: Mutex::default(),
-            changed: Notify::new(),
-        }));
+        let guest = Script::of(id);
         let sandbox = Arc::new(Sandbox { guest: guest.clone(), running });
         lock(&self.sandboxes).insert(id.clone(), sandbox);
         std::thread::spawn(move || {
@@ -107,11 +129,11 @@ impl Provider for Scripted {
     }
 
     async fn create(&self, spec: &Spec) -> Result<(), Error> {
-        // Long enough for others to come in between.
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(self.pace.load(Ordering::Relaxed))).await;
         if let Some(error) = lock(&self.broken).take() {
             return Err(error);
         }
+        self.kernel.creates(spec)?;
         self.launch(&spec.id).map_err(Error::io("start the script"))
     }
 
@@ -120,8 +142,49 @@ impl Provider for Scripted {
         self.launch(&spec.id).map_err(Error::io("start the script"))
     }
 
-    async fn inspect(&self, _: &Spec) -> Result<Vec<LayerReport>, Error> {
-        Ok(vec![])
+    async fn bind(&self, spec: &Spec) -> Result<(), Error> {
+        if let Some(error) = lock(&self.unbindable).take() {
+            return Err(error);
+        }
+        lock(&self.bound).push(spec.clone());
+        Ok(())
+    }
+
+    async fn inspect(&self, spec: &Spec) -> Result<Vec<LayerReport>, Error> {
+        let (layer, evidence) = (sandbar_api::Layer::Seccomp, format!("Seccomp: 2 in {}", spec.hostname));
+        let requirement = spec.requirement(layer);
+        Ok(vec![LayerReport { layer, requirement, in_force: true, evidence, fix: None }])
+    }
+
+    async fn freeze(&self, id: &SandboxId) -> Result<(), Error> {
+        self.kernel.freeze(id)
+    }
+
+    async fn thaw(&self, id: &SandboxId) -> Result<(), Error> {
+        self.kernel.thaw(id)
+    }
+
+    async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<u64, Error> {
+        let sandbox = self.get(id).ok_or_else(|| Error::Unknown(id.clone()))?;
+        let running = *sandbox.running.borrow();
+        self.kernel.snapshot(id, running, snapshot)
+    }
+
+    async fn discard(&self, snapshot: &SnapshotId) -> Result<(), Error> {
+        self.kernel.discard(snapshot)
+    }
+
+    async fn snapshots(&self) -> Result<Vec<SnapshotId>, Error> {
+        Ok(self.kernel.snapshots())
+    }
+
+    async fn counters(&self, id: &SandboxId) -> Result<Counters, Error> {
+        Ok(self.kernel.counters(id))
+    }
+
+    async fn refused_fork(&self, id: &SandboxId) -> Result<(), Error> {
+        self.kernel.refused(id).notified().await;
+        Ok(())
     }
 
     async fn stop(&self, id: &SandboxId) -> Result<(), Error> {
@@ -145,6 +208,8 @@ impl Provider for Scripted {
     }
 
     async fn connect(&self, id: &SandboxId) -> Result<Client, Error> {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(self.kernel.shyness()).await;
         let address = format!("unix://{}", self.root.join(id.as_str()).display());
         let unreachable =
             |error: tonic::transport::Error| Error::Unreachable { id: id.clone(), cause: error.to_string() };
@@ -159,220 +224,6 @@ impl Provider for Scripted {
     }
 }
 
-#[derive(Clone)]
-pub(super) struct Script(Arc<Shared>);
-
-struct Shared {
-    id: SandboxId,
-    processes: Mutex<HashMap<String, Play>>,
-    /// Processes that are over, but not what they started.
-    left_behind: Mutex<HashSet<String>>,
-    changed: Notify,
-}
-
-#[derive(Default, Clone)]
-pub(super) struct Play {
-    pub(super) output: Vec<u8>,
-    pub(super) exit: Option<Exit>,
-    pub(super) acknowledged: u64,
-    input: u64,
-    echoes: bool,
-}
-
-impl Script {
-    pub(super) fn play(&self, process: &str) -> Option<Play> {
-        lock(&self.0.processes).get(process).cloned()
-    }
-
-    pub(super) fn change(&self, process: &str, change: impl FnOnce(&mut Play)) {
-        change(lock(&self.0.processes).entry(process.to_owned()).or_default());
-        self.0.changed.notify_waiters();
-    }
-
-    pub(super) fn leave_behind(&self, process: &str) {
-        lock(&self.0.left_behind).insert(process.to_owned());
-    }
-
-    pub(super) fn write(&self, process: &str, data: &[u8]) {
-        self.change(process, |play| play.output.extend_from_slice(data));
-    }
-}
-
-pub(super) fn exit(code: i32, signal: i32, reason: ExitReason) -> Option<Exit> {
-    Some(Exit { code, signal, reason: reason.into(), at_ms: chrono::Utc::now().timestamp_millis() })
-}
-
-/// As if the guest had never known it.
-pub(super) fn forget(script: &Script, process: &str) {
-    lock(&script.0.processes).remove(process);
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn refuse(code: &str) -> Status {
-    let mut status = Status::failed_precondition(format!("The script says {code}."));
-    if let Ok(value) = code.parse() {
-        status.metadata_mut().insert(CODE_KEY, value);
-    }
-    status
-}
-
-type Boxed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-type Answer<T> = Result<Response<T>, Status>;
-
-#[async_trait]
-impl guest_server::Guest for Script {
-    async fn probe(&self, _: Request<ProbeRequest>) -> Answer<ProbeReply> {
-        Err(Status::unimplemented("probe"))
-    }
-
-    async fn relieve(&self, _: Request<RelieveRequest>) -> Answer<RelieveReply> {
-        Err(Status::unimplemented("relieve"))
-    }
-
-    async fn hello(&self, _: Request<HelloRequest>) -> Answer<HelloReply> {
-        let sandbox_id = self.0.id.to_string();
-        Ok(Response::new(HelloReply { protocol: VERSION, version: String::new(), sandbox_id, boot_id: String::new() }))
-    }
-
-    /// `echo TEXT` writes and exits, `cat` repeats its input, `sleep` waits for a signal, all else is not found.
-    async fn start(&self, request: Request<StartRequest>) -> Answer<StartReply> {
-        let request = request.into_inner();
-        let words: Vec<&str> = request.argv.iter().map(String::as_str).collect();
-        let mut play = Play::default();
-        match words.as_slice() {
-            ["echo", text] => (play.output, play.exit) = (text.as_bytes().to_vec(), exit(0, 0, ExitReason::ByItself)),
-            ["cat"] => play.echoes = true,
-            ["sleep"] => {}
-            _ => return Err(refuse("command_not_found")),
-        }
-        self.change(&request.process_id, |slot| *slot = play);
-        Ok(Response::new(StartReply {}))
-    }
-
-    async fn list(&self, _: Request<ListRequest>) -> Answer<ListReply> {
-        let status = |(id, play): (&String, &Play)| ProcessStatus {
-            process_id: id.clone(),
-            exit: play.exit,
-            output_start: play.acknowledged,
-            ..ProcessStatus::default()
-        };
-        Ok(Response::new(ListReply { processes: lock(&self.0.processes).iter().map(status).collect() }))
-    }
-
-    type FollowStream = Boxed<FollowEvent>;
-    async fn follow(&self, request: Request<Streaming<FollowRequest>>) -> Answer<Self::FollowStream> {
-        let mut requests = request.into_inner();
-        let Some(FollowRequest { message: Some(follow_request::Message::From(from)) }) = requests.message().await?
-        else {
-            return Err(refuse("bad_request"));
-        };
-        let id = from.process_id;
-        if self.play(&id).is_none() {
-            return Err(refuse("unknown_process"));
-        }
-        let (script, name) = (self.clone(), id.clone());
-        tokio::spawn(async move {
-            while let Ok(Some(request)) = requests.message().await {
-                if let Some(follow_request::Message::Acknowledge(offset)) = request.message {
-                    script.change(&name, |play| play.acknowledged = offset);
-                }
-            }
-        });
-        let script = self.clone();
-        let next = move |(mut offset, told): (usize, bool)| {
-            let (script, id) = (script.clone(), id.clone());
-            async move {
-                loop {
-                    let changed = script.0.changed.notified();
-                    let play = script.play(&id)?;
-                    if play.output.len() > offset {
-                        let data = Bytes::copy_from_slice(&play.output[offset..play.output.len().min(offset + CHUNK)]);
-                        let output = Output { offset: offset as u64, stream: 0, at_ms: 0, data };
-                        offset += output.data.len();
-                        let event = Some(follow_event::Event::Output(output));
-                        return Some((Ok(FollowEvent { event }), (offset, told)));
-                    }
-                    match play.exit {
-                        Some(_) if told => return None,
-                        Some(exit) => {
-                            let event = Some(follow_event::Event::Exit(exit));
-                            return Some((Ok(FollowEvent { event }), (offset, true)));
-                        }
-                        None => changed.await,
-                    }
-                }
-            }
-        };
-        Ok(Response::new(Box::pin(stream::unfold((from.offset as usize, false), next))))
-    }
-
-    async fn write_input(&self, request: Request<WriteInputRequest>) -> Answer<WriteInputReply> {
-        let request = request.into_inner();
-        let mut offset = 0;
-        self.change(&request.process_id, |play| {
-            play.input += request.data.len() as u64;
-            offset = play.input;
-            if play.echoes {
-                play.output.extend_from_slice(&request.data);
-            }
-            if request.eof {
-                play.exit = exit(0, 0, ExitReason::ByItself);
-            }
-        });
-        Ok(Response::new(WriteInputReply { offset }))
-    }
-
-    async fn signal(&self, request: Request<SignalRequest>) -> Answer<SignalReply> {
-        let SignalRequest { process_id, signal } = request.into_inner();
-        if signal == 9 && lock(&self.0.left_behind).remove(&process_id) {
-            return Ok(Response::new(SignalReply {}));
-        }
-        self.play(&process_id).filter(|play| play.exit.is_none()).ok_or_else(|| refuse("process_over"))?;
-        self.change(&process_id, |play| play.exit = exit(128 + signal, signal, ExitReason::Killed));
-        Ok(Response::new(SignalReply {}))
-    }
-
-    async fn forget(&self, request: Request<ForgetRequest>) -> Answer<ForgetReply> {
-        lock(&self.0.processes).remove(&request.into_inner().process_id);
-        Ok(Response::new(ForgetReply {}))
-    }
-
-    async fn resize(&self, _: Request<ResizeRequest>) -> Answer<ResizeReply> {
-        Err(refuse("no_terminal"))
-    }
-
-    async fn stat(&self, _: Request<StatRequest>) -> Answer<Entry> {
-        Err(refuse("unknown_file"))
-    }
-
-    type ListDirectoryStream = Boxed<Entry>;
-    async fn list_directory(&self, _: Request<ListDirectoryRequest>) -> Answer<Self::ListDirectoryStream> {
-        Err(refuse("unknown_file"))
-    }
-
-    type ReadFileStream = Boxed<FileData>;
-    async fn read_file(&self, _: Request<ReadFileRequest>) -> Answer<Self::ReadFileStream> {
-        Err(refuse("unknown_file"))
-    }
-
-    /// Answers before the body has ended.
-    async fn write_file(&self, _: Request<Streaming<WriteFileRequest>>) -> Answer<WriteFileReply> {
-        Err(refuse("disk_full"))
-    }
-
-    async fn remove(&self, _: Request<RemoveRequest>) -> Answer<RemoveReply> {
-        Err(refuse("unknown_file"))
-    }
-
-    type PackStream = Boxed<FileData>;
-    async fn pack(&self, _: Request<PackRequest>) -> Answer<Self::PackStream> {
-        Err(refuse("unknown_file"))
-    }
-
-    async fn unpack(&self, _: Request<Streaming<UnpackRequest>>) -> Answer<UnpackReply> {
-        Err(refuse("bad_archive"))
-    }
 }

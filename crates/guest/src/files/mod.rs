@@ -2,6 +2,8 @@
 //! they would mean to the workload, and that can be killed when nobody waits for them any more.
 
 pub(crate) mod frames;
+#[cfg(test)]
+mod fuzz;
 mod list;
 mod pack;
 mod read;
@@ -55,8 +57,6 @@ pub(crate) fn run(errand: Errand, confine: &Confine) -> i32 {
 
 fn become_worker(inbox: &OwnedFd, outbox: &OwnedFd, confine: &Confine) -> std::io::Result<()> {
     rustix::thread::set_name(c"sandbar-file")?;
-    sys::default_signal_handlers();
-    sys::ignore_broken_pipes();
     sys::block_signals(sys::Mask::Nothing)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let limit = Rlimit { current: Some(MAX_MEMORY), maximum: Some(MAX_MEMORY) };

@@ -74,8 +74,12 @@ fn unpack_entry<'a, R: Read>(
     if place == root {
         return Ok(true);
     }
+    let modified = entry.header().mtime().ok().and_then(|modified| i64::try_from(modified).ok());
+    if modified.is_none() {
+        // The library would panic on a time before all times.
+        entry.set_preserve_mtime(false);
+    }
     if kind.is_dir() {
-        let modified = entry.header().mtime().ok().and_then(|modified| i64::try_from(modified).ok());
         let restricted = entry.header().mode().is_ok_and(|mode| mode & 0o300 != 0o300);
         if !restricted {
             unpack_in(&mut entry, root, &shown)?;

@@ -2,9 +2,12 @@
 //! guest itself, re-executed, because a test harness has threads and the guest must not.
 
 mod archives;
+mod cgroups;
 mod files;
 mod input;
+mod limits;
 mod output;
+mod probe;
 mod processes;
 mod support;
 mod terminal;
@@ -34,6 +37,7 @@ const TESTS: &[Test] = tests! {
         outruns_what_keeps_forking,
         kills_past_a_stopped_minder,
         wakes_a_stopped_minder,
+        no_signal_but_one_ends_a_minder,
         kills_what_a_leader_left_behind,
         timeout_reaches_what_a_leader_left_behind,
         signals_reach_the_group,
@@ -48,6 +52,25 @@ const TESTS: &[Test] = tests! {
         resumes_without_loss_or_repeat,
         refuses_offsets_it_does_not_have,
         serves_several_followers;
+    limits:
+        relieves_of_the_largest_tree,
+        relieves_of_threads_too,
+        relieves_when_nothing_can_be_forked,
+        relieves_of_nothing_when_nothing_runs,
+        cuts_off_output,
+        cuts_off_output_that_nobody_reads,
+        cuts_off_what_a_leader_left_behind,
+        lets_output_reach_its_limit;
+    cgroups:
+        workloads_are_born_in_the_directory,
+        workloads_join_what_they_are_given,
+        nothing_starts_outside_its_group,
+        freezing_leaves_the_guest_alone,
+        a_start_that_froze_can_be_killed;
+    probe:
+        tells_what_there_is,
+        is_refused_by_a_fence_and_by_nothing_else,
+        is_given_up_when_it_hangs;
     input:
         types_each_byte_once,
         counts_what_was_taken_when_the_caller_leaves,

@@ -8,7 +8,7 @@ use crate::support::{Guest, Outcome, code_of, is_alive, pid_in, stat, until};
 
 pub(crate) async fn greets(guest: Guest) -> Outcome {
     let first = guest.client.clone().hello(HelloRequest {}).await?.into_inner();
-    assert_eq!((first.protocol, first.sandbox_id.as_str(), first.version.as_str()), (1, "sbx-test", "0.0.0-test"));
+    assert_eq!((first.protocol, first.sandbox_id.as_str(), first.version.as_str()), (2, "sbx-test", "0.0.0-test"));
     let other = Guest::start().await?;
     let second = other.client.clone().hello(HelloRequest {}).await?.into_inner();
     assert_ne!(first.boot_id, second.boot_id);
@@ -233,6 +233,15 @@ pub(crate) async fn wakes_a_stopped_minder(guest: Guest) -> Outcome {
     // Nobody but the minder can tell of the exit.
     let exit = guest.run(guest.script("p", "kill -STOP $PPID; exit 6")).await?.exit.ok_or("no exit")?;
     assert_eq!((exit.code, exit.reason()), (6, ExitReason::ByItself));
+    Ok(())
+}
+
+pub(crate) async fn no_signal_but_one_ends_a_minder(guest: Guest) -> Outcome {
+    // All but KILL and STOP, those that the C library keeps for itself included.
+    let script = "i=1; while [ $i -le 64 ]; do
+case $i in 9|19) ;; *) kill -$i $PPID || exit 1 ;; esac; i=$((i+1)); done; (exit 0); exit 6";
+    let ended = guest.run(guest.script("p", script)).await?;
+    assert_eq!(ended.code(), Some(6), "{}", String::from_utf8_lossy(&ended.stderr));
     Ok(())
 }
 

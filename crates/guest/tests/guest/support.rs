@@ -2,17 +2,22 @@
 
 use std::{
     error::Error,
+    ffi::OsString,
     fs,
-    os::unix::net::UnixListener,
+    io::Write,
+    os::{fd::OwnedFd, unix::net::UnixListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
-use rustix::thread::CapabilitySet;
-use sandbar_guest::protocol::{
-    CODE_KEY, Exit, FollowEvent, FollowFrom, FollowRequest, ListRequest, ProcessStatus, SignalRequest, StartRequest,
-    Stream, follow_event::Event, follow_request::Message, guest_client::GuestClient,
+use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
+use sandbar_guest::{
+    Group,
+    protocol::{
+        CODE_KEY, Exit, FollowEvent, FollowFrom, FollowRequest, ListRequest, ProcessStatus, SignalRequest,
+        StartRequest, Stream, follow_event::Event, follow_request::Message, guest_client::GuestClient,
+    },
 };
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -22,6 +27,21 @@ use tonic::{Status, Streaming, transport::Channel};
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 const SOCKET: &str = "SANDBAR_TEST_GUEST_SOCKET";
+const FENCE: &str = "SANDBAR_TEST_GUEST_FENCE";
+const DIRECTORY: &str = "SANDBAR_TEST_GUEST_DIRECTORY";
+const JOINS: &str = "SANDBAR_TEST_GUEST_JOINS";
+
+/// How a guest differs from the one that every test gets.
+#[derive(Default)]
+pub(crate) struct Variant {
+    /// Workloads are nobody, without capabilities.
+    pub(crate) fenced: bool,
+    /// Runs as an argument of this: what it changes of its surroundings before it becomes the guest.
+    pub(crate) wrapper: Vec<&'static str>,
+    /// The workload's cgroup: where it is born, and what it joins.
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) joins: Vec<PathBuf>,
+}
 
 pub(crate) fn is_guest() -> bool {
     std::env::var_os(SOCKET).is_some()
@@ -29,8 +49,10 @@ pub(crate) fn is_guest() -> bool {
 
 pub(crate) fn be_guest() -> ! {
     let socket = std::env::var_os(SOCKET).unwrap_or_default();
-    match UnixListener::bind(socket) {
-        Ok(listener) => sandbar_guest::run(sandbar_guest::Setup {
+    let fenced = std::env::var_os(FENCE).is_some();
+    // Before the socket, whose appearance says that the guest has what it needs.
+    match group().and_then(|group| Ok((group, UnixListener::bind(socket)?))) {
+        Ok((group, listener)) => sandbar_guest::run(sandbar_guest::Setup {
             sandbox_id: "sbx-test".into(),
             version: "0.0.0-test".into(),
             listener: listener.into(),
@@ -38,13 +60,36 @@ pub(crate) fn be_guest() -> ! {
             gid: rustix::process::getgid().as_raw(),
             home: "/home/test".into(),
             user: "test".into(),
-            confine: Box::new(confine),
+            confine: Box::new(if fenced { become_nobody } else { confine }),
+            group,
         }),
         Err(error) => {
-            eprintln!("cannot bind: {error}");
+            eprintln!("cannot start: {error}");
             std::process::exit(2)
         }
     }
+}
+
+fn group() -> std::io::Result<Option<Group>> {
+    let joins = std::env::var(JOINS).unwrap_or_default();
+    let joins: Vec<OwnedFd> = joins
+        .split(':')
+        .filter(|path| !path.is_empty())
+        .map(|path| Ok(fs::File::options().write(true).open(path)?.into()))
+        .collect::<std::io::Result<_>>()?;
+    let directory = std::env::var_os(DIRECTORY).map(fs::File::open).transpose()?.map(OwnedFd::from);
+    Ok((directory.is_some() || !joins.is_empty()).then_some(Group { directory, joins }))
+}
+
+fn become_nobody() -> std::io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(65534), Gid::from_raw(65534));
+    rustix::thread::set_no_new_privs(true)?;
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
 /// Permissions must bind the workload also where root runs the tests.
@@ -70,14 +115,26 @@ impl Drop for Guest {
 
 impl Guest {
     pub(crate) async fn start() -> Outcome<Self> {
+        Self::start_as(Variant::default()).await
+    }
+
+    pub(crate) async fn start_as(variant: Variant) -> Outcome<Self> {
         let directory = tempfile::tempdir()?;
         let socket = directory.path().join("guest.sock");
-        let process = Command::new(std::env::current_exe()?)
-            .env_clear()
-            .env(SOCKET, &socket)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()?;
+        let own = std::env::current_exe()?.into_os_string();
+        let mut words = variant.wrapper.iter().map(OsString::from).chain([own]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).env_clear().env(SOCKET, &socket).stdin(Stdio::null()).stdout(Stdio::null());
+        if variant.fenced {
+            command.env(FENCE, "1");
+        }
+        if let Some(group) = &variant.directory {
+            command.env(DIRECTORY, group);
+        }
+        if !variant.joins.is_empty() {
+            command.env(JOINS, std::env::join_paths(&variant.joins)?);
+        }
+        let process = command.spawn()?;
         until("the socket", || socket.exists()).await?;
         let endpoint = tonic::transport::Endpoint::from_shared(format!("unix:{}", socket.display()))?
             .initial_stream_window_size(1024 * 1024)
@@ -245,6 +302,11 @@ impl Follower {
             }
         }
     }
+}
+
+/// Says by name what this host cannot run.
+pub(crate) fn not_run(name: &str, why: &str) -> Outcome {
+    Ok(writeln!(std::io::stdout(), "not run: {name}: {why}")?)
 }
 
 fn deadline() -> Instant {

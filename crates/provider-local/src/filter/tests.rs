@@ -5,7 +5,7 @@ use super::*;
 const FILTERS: &str = include_str!("../../fence/seccomp.json");
 
 /// What the kernel would do with this program and this call.
-fn verdict(program: &[sock_filter], architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
+pub(super) fn verdict(program: &[sock_filter], architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
     let (mut at, mut register) = (0, 0u32);
     loop {
         let sock_filter { code, jt, jf, k } = program[at];
@@ -98,6 +98,8 @@ fn what_is_not_understood_is_refused() {
         r#"{"syscall": "raed", "comment": "x"}"#,
         r#"{"syscall": "read", "comment": "x", "agrs": []}"#,
         r#"{"syscall": "read", "comment": "x", "args": [{"index": 6, "type": "dword", "op": "eq", "val": 0, "comment": "x"}]}"#,
+        r#"{"syscall": "read", "comment": "x", "args": [{"index": 0, "type": "dword", "op": "eq", "val": 4294967296, "comment": "x"}]}"#,
+        r#"{"syscall": "read", "comment": "x", "args": [{"index": 0, "type": "qword", "op": {"masked_eq": 1}, "val": 2, "comment": "x"}]}"#,
     ] {
         assert!(compile(&filter(bad), "f").is_err(), "{bad}");
     }

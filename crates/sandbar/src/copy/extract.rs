@@ -5,9 +5,9 @@ use std::{
     borrow::Cow,
     ffi::{OsStr, OsString},
     fs::{self, File},
-    io::{self, Read, Seek as _, SeekFrom, Write as _},
+    io::{self, Read},
     os::{
-        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt as _,
     },
     path::{Path, PathBuf},
@@ -18,13 +18,12 @@ use futures_util::{Stream, StreamExt as _};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps};
 use sandbar_api::file::{SKIPPED, SKIPPED_WHY};
 use serde::Serialize;
-use tar::{Archive, Entry, EntryType};
+use tar::{Archive, Entry, EntryType, Unpacked};
 use tokio::sync::mpsc;
 
 use crate::exit::{self, Failure};
 
 const PIECES: usize = 4;
-const BLOCK: usize = 64 * 1024;
 /// A path and a sentence; an honest one is far smaller.
 const MAX_NOTE: u64 = 64 * 1024;
 
@@ -241,34 +240,29 @@ fn write_file(
     holes: bool,
 ) -> Result<(), Obstacle> {
     let seconds = i64::try_from(entry.header().mtime()?).unwrap_or_default();
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file = File::from(rustix::fs::openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?);
-    if holes {
-        copy_with_holes(entry, &mut file)?;
-    } else {
-        io::copy(entry, &mut file)?;
-    }
+    let file = if holes { file_with_holes(entry, parent, name)? } else { plain_file(entry, parent, name)? };
     rustix::fs::fchmod(&file, mode)?;
     let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
     rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time })?;
     Ok(())
 }
 
-/// A few bytes of archive can stand for any number of zeros; they must not become that much disk.
-fn copy_with_holes(entry: &mut impl Read, file: &mut File) -> io::Result<()> {
-    let mut block = vec![0; BLOCK];
-    let mut length = 0;
-    loop {
-        let read = entry.read(&mut block)?;
-        if read == 0 {
-            return file.set_len(length);
-        }
-        length += read as u64;
-        if block[..read].iter().all(|byte| *byte == 0) {
-            file.seek(SeekFrom::Start(length))?;
-        } else {
-            file.write_all(&block[..read])?;
-        }
+fn plain_file(entry: &mut Entry<'_, impl Read>, parent: BorrowedFd<'_>, name: &OsStr) -> Result<File, Obstacle> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?);
+    io::copy(entry, &mut file)?;
+    Ok(file)
+}
+
+/// A few bytes of archive can stand for any number of zeros; they must become neither that much disk nor that much
+/// time. Only the library knows where the holes are. It takes a path: the parent's descriptor makes one that no link can
+/// redirect, and it opens nothing that is there already.
+fn file_with_holes(entry: &mut Entry<'_, impl Read>, parent: BorrowedFd<'_>, name: &OsStr) -> Result<File, Obstacle> {
+    entry.set_preserve_mtime(false);
+    let place = Path::new("/proc/self/fd").join(parent.as_raw_fd().to_string()).join(name);
+    match entry.unpack(place)? {
+        Unpacked::File(file) => Ok(file),
+        _ => Err(Obstacle::Refused("it is of an unknown kind")),
     }
 }
 
@@ -312,5 +306,7 @@ impl Read for Incoming {
     }
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The life of a sandbox: `create`, `ls`, `inspect`, `stop`, `start`, `rm`.
+//! Making, finding and removing sandboxes: `create`, `ls`, `rm`.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -26,6 +26,7 @@ Examples:
   sandbar create --name agent --ttl 2h --label task=42
   sandbar create --workspace .           work on a copy of this directory
   sandbar create --workspace .:rw        work in this directory itself
+  sandbar create --from before-upgrade   with the files of a snapshot
   id=$(sandbar create) && sandbar exec $id -- make test")]
 pub(crate) struct Create {
     /// What to call it; made up by default
@@ -35,6 +36,10 @@ pub(crate) struct Create {
     /// What to make it from
     #[arg(long, value_name = "NAME")]
     template: Option<String>,
+
+    /// Give it the files of a snapshot, by id or name, and its template
+    #[arg(long, value_name = "SNAPSHOT", conflicts_with = "template")]
+    from: Option<String>,
 
     /// Mark it, to find it with `ls -l`
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = pair)]
@@ -62,7 +67,7 @@ pub(crate) struct Create {
 pub(crate) struct Sandboxes {
     /// Their ids or names
     #[arg(required = true, value_name = "SANDBOX")]
-    sandboxes: Vec<String>,
+    pub sandboxes: Vec<String>,
 }
 
 /// List sandboxes
@@ -115,7 +120,7 @@ pub(crate) async fn create(args: Create, context: &Context) -> Result<u8, Failur
         env: unique("variable", args.env)?,
         ttl: args.ttl,
         workspace: source(args.workspace.as_ref())?,
-        from: None,
+        from: args.from,
         session: None,
     };
     let created = spinner::during("creating", client.create(&request, args.idempotency_key.as_deref())).await?;
@@ -217,96 +222,11 @@ fn joined(pairs: &BTreeMap<String, String>) -> String {
     pairs.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
-pub(crate) async fn inspect(which: &Sandboxes, context: &Context) -> Result<u8, Failure> {
-    let client = context.client()?;
-    let print = context.print;
-    let mut first = true;
-    each(which, context, async |name| {
-        let sandbox = client.sandbox(name).await?;
-        if print.json {
-            return print.json(&sandbox);
-        }
-        let gap = if std::mem::take(&mut first) { "" } else { "\n" };
-        print.line(format!("{gap}{}", described(&sandbox)))
-    })
-    .await
-}
-
-fn described(sandbox: &Sandbox) -> String {
-    let mut fields = vec![
-        ("name", sandbox.name.clone()),
-        ("id", sandbox.id.to_string()),
-        ("session", sandbox.session.to_string()),
-        ("state", sandbox.state.as_str().to_owned()),
-    ];
-    if let Some(reason) = &sandbox.reason {
-        fields.push(("reason", format!("{}: {}", reason.code, reason.detail)));
-    }
-    fields.extend([
-        ("template", sandbox.template.clone()),
-        ("provider", sandbox.provider.clone()),
-        (
-            "workspace",
-            match &sandbox.workspace {
-                WorkspaceSource::Empty => "its own".into(),
-                WorkspaceSource::Bind { path } => format!("{path} of the host, read-write"),
-            },
-        ),
-        ("created", sandbox.created_at.to_rfc3339()),
-        ("changed", sandbox.changed_at.to_rfc3339()),
-        ("expires", sandbox.expires_at.map_or_else(|| "never".into(), |at| at.to_rfc3339())),
-    ]);
-    fields.extend(sandbox.labels.iter().map(|(key, value)| ("label", format!("{key}={value}"))));
-    fields.extend(sandbox.env.iter().map(|(key, value)| ("env", format!("{key}={value}"))));
-    table::fields(fields)
-}
-
-pub(crate) async fn stop(which: &Sandboxes, context: &Context) -> Result<u8, Failure> {
-    let client = context.client()?;
-    each(which, context, async |name| changed(&STOP, name, &client, client.stop(name), context.print).await).await
-}
-
-pub(crate) async fn start(which: &Sandboxes, context: &Context) -> Result<u8, Failure> {
-    let client = context.client()?;
-    each(which, context, async |name| changed(&START, name, &client, client.start(name), context.print).await).await
-}
-
-/// How a change is told.
-struct Words {
-    did: &'static str,
-    doing: &'static str,
-    already: &'static str,
-}
-
-const STOP: Words = Words { did: "stopped", doing: "stopping", already: "stopped" };
-const START: Words = Words { did: "started", doing: "starting", already: "running" };
-
-async fn changed(
-    words: &Words,
-    name: &str,
-    client: &Client,
-    change: impl Future<Output = sandbar_client::Result<Sandbox>>,
-    print: Printer,
-) -> Result<(), Failure> {
-    let begin = Instant::now();
-    let before = client.sandbox(name).await?;
-    let sandbox = spinner::during(format!("{} {}", words.doing, inert(name)), change).await?;
-    if print.json {
-        return print.json(&sandbox);
-    }
-    let name = print.note(&inert(&sandbox.name), Style::Bold);
-    print.say(match (before.state, before.changed_at) == (sandbox.state, sandbox.changed_at) {
-        true => format!("{name} ({}) is already {}", sandbox.id, words.already),
-        false => format!("{} {name} ({}) in {}", words.did, sandbox.id, text::took(begin.elapsed())),
-    });
-    Ok(())
-}
-
 pub(crate) async fn rm(args: &Rm, context: &Context) -> Result<u8, Failure> {
     let client = context.client()?;
     let print = context.print;
     let mut deleted = Vec::new();
-    let outcome = each(&args.which, context, async |name| {
+    let outcome = each(&args.which.sandboxes, context, async |name| {
         let begin = Instant::now();
         match spinner::during(format!("deleting {}", inert(name)), client.delete(name)).await {
             Err(error) if args.force && matches!(error.code(), Some(Code::UnknownSandbox | Code::SandboxGone)) => {
@@ -328,14 +248,14 @@ pub(crate) async fn rm(args: &Rm, context: &Context) -> Result<u8, Failure> {
 }
 
 /// Goes on after a failure, tells each, and ends with the first one's code.
-async fn each(
-    which: &Sandboxes,
+pub(crate) async fn each<T>(
+    things: &[T],
     context: &Context,
-    mut verb: impl AsyncFnMut(&str) -> Result<(), Failure>,
+    mut verb: impl AsyncFnMut(&T) -> Result<(), Failure>,
 ) -> Result<u8, Failure> {
     let mut code = exit::OK;
-    for name in &which.sandboxes {
-        match verb(name).await {
+    for thing in things {
+        match verb(thing).await {
             Ok(()) => {}
             Err(Failure::Quiet(code)) => return Err(Failure::Quiet(code)),
             // Nothing after this can work.

@@ -4,8 +4,9 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader},
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -13,7 +14,25 @@ use sandbar_client::{Client, Patience};
 
 pub(crate) const SANDBAR: &str = env!("CARGO_BIN_EXE_sandbar");
 
+/// The program under test; named by `SANDBAR_PROGRAM` where the tree itself cannot be read.
+pub(crate) fn program() -> PathBuf {
+    std::env::var_os("SANDBAR_PROGRAM").map_or_else(|| PathBuf::from(SANDBAR), PathBuf::from)
+}
+
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs it and insists on success.
+pub(crate) fn done(command: &mut Command) -> Outcome<String> {
+    let Output { status, stdout, stderr } = command.output()?;
+    if !status.success() {
+        return Err(format!("{command:?}: {status}\n{}{}", text(&stdout), text(&stderr)).into());
+    }
+    Ok(text(&stdout))
+}
 
 pub(crate) enum Home {
     Ours(tempfile::TempDir),
@@ -32,6 +51,7 @@ impl Home {
 /// `sandbar up` on a temporary home; killed and cleaned up when dropped.
 pub(crate) struct Server {
     pub(crate) home: Home,
+    program: PathBuf,
     process: Option<Child>,
     /// What it printed on standard output.
     pub(crate) printed: Vec<String>,
@@ -39,24 +59,29 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Outcome<Self> {
-        Self::with(Home::Ours(tempfile::tempdir()?))
+        Self::with(program(), Home::Ours(tempfile::tempdir()?))
     }
 
     /// In a home that somebody else removes.
     pub(crate) fn start_in(home: PathBuf) -> Outcome<Self> {
-        fs::create_dir(&home)?;
-        Self::with(Home::Theirs(home))
+        Self::start_by(program(), home)
     }
 
-    fn with(home: Home) -> Outcome<Self> {
-        let mut server = Self { home, process: None, printed: vec![] };
+    /// By a program that prepares what it runs in, and becomes the server.
+    pub(crate) fn start_by(program: PathBuf, home: PathBuf) -> Outcome<Self> {
+        fs::create_dir(&home)?;
+        Self::with(program, Home::Theirs(home))
+    }
+
+    fn with(program: PathBuf, home: Home) -> Outcome<Self> {
+        let mut server = Self { home, program, process: None, printed: vec![] };
         server.restart()?;
         Ok(server)
     }
 
     /// Starts it, again if it was killed, and returns when it answers.
     pub(crate) fn restart(&mut self) -> Outcome {
-        let mut command = Command::new(SANDBAR);
+        let mut command = Command::new(&self.program);
         command.args(["up", "--listen", "127.0.0.1:0"]).env("SANDBAR_HOME", self.home.path());
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::from(self.log()?)).spawn()?;
         let stdout = process.stdout.take().ok_or("no stdout")?;
@@ -115,7 +140,7 @@ impl Server {
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(SANDBAR);
+        let mut command = Command::new(program());
         command.args(arguments).env("SANDBAR_HOME", self.home.path());
         command
     }
@@ -138,7 +163,24 @@ impl Drop for Server {
         for pid in guests(self.home.path()) {
             let _gone = Command::new("kill").args(["-9", &pid.to_string()]).status();
         }
+        // Their groups can go as soon as the last of them is dead.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while let Ok(groups) = groups(self.home.path())
+            && groups.iter().filter(|group| fs::remove_dir(group).is_err()).count() > 0
+            && Instant::now() < deadline
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
+}
+
+/// The control groups of a home, innermost first. They are named after its path, by FNV-1a.
+fn groups(home: &Path) -> Outcome<Vec<PathBuf>> {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let name = home.join("local").as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
+    let pattern = format!("*/sandbar/{name:016x}*");
+    let found = Command::new("find").args(["/sys/fs/cgroup", "-depth", "-type", "d", "-path", &pattern]).output()?;
+    Ok(String::from_utf8(found.stdout)?.lines().map(PathBuf::from).collect())
 }
 
 /// The guests whose pid files are below a home.
@@ -168,8 +210,10 @@ fn leftovers(place: &Path) -> Outcome<Vec<String>> {
             left.push(format!("uids {}", slot.file_name().to_string_lossy()));
         }
     }
-    let groups = Command::new("find").args(["/sys/fs/cgroup", "-name", "sbx-*"]).output()?;
-    left.extend(String::from_utf8(groups.stdout)?.lines().map(|group| format!("control group {group}")));
+    let of_sandbox = |group: &PathBuf| group.components().any(|part| part.as_os_str().as_bytes().starts_with(b"sbx-"));
+    left.extend(
+        groups(place)?.iter().filter(|group| of_sandbox(group)).map(|group| format!("control group {group:?}")),
+    );
     Ok(left)
 }
 

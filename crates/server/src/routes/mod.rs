@@ -4,17 +4,21 @@
 //! of Host and Origin, `guarded` a token, `admin` an admin's token. What is not listed is guarded too.
 
 mod docs;
+mod enforcement;
 mod events;
 mod exec;
 mod files;
 mod health;
 mod host;
+mod life;
 mod metrics;
 mod output;
+mod pools;
 mod processes;
 mod range;
 mod sandboxes;
 mod sign_in;
+mod snapshots;
 mod templates;
 mod tokens;
 
@@ -33,12 +37,16 @@ fn open() -> OpenApiRouter<App> {
 fn guarded() -> OpenApiRouter<App> {
     OpenApiRouter::default()
         .merge(sandboxes::routes())
+        .merge(life::routes())
+        .merge(snapshots::routes())
+        .merge(enforcement::routes())
         .merge(exec::routes())
         .merge(processes::routes())
         .merge(output::routes())
         .merge(files::routes())
         .merge(events::routes())
         .merge(templates::routes())
+        .merge(pools::routes())
         .merge(host::routes())
         .merge(metrics::routes())
 }

@@ -1,4 +1,4 @@
-//! Sandboxes: create, list, get, stop, start, delete.
+//! Sandboxes: create, list, get, delete.
 
 use axum::{
     extract::State,
@@ -23,16 +23,13 @@ const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-re
 const MAX_KEY: usize = 255;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default()
-        .routes(routes!(create, list))
-        .routes(routes!(get, delete))
-        .routes(routes!(stop))
-        .routes(routes!(start))
+    OpenApiRouter::default().routes(routes!(create, list)).routes(routes!(get, delete))
 }
 
 /// Create a sandbox
 ///
-/// Answers when it is ready. With an Idempotency-Key a repeat of the same request gives the same sandbox.
+/// Answers when it is ready. With an Idempotency-Key a repeat of the same request gives the same sandbox. Where the
+/// template has a pool, a warm sandbox is claimed.
 #[utoipa::path(
     post, path = "/v1/sandboxes", operation_id = "create_sandbox", tag = "sandboxes",
     params(("Idempotency-Key" = Option<String>, Header, description = "Up to 255 visible characters of your choice.")),
@@ -45,11 +42,11 @@ pub(super) fn routes() -> OpenApiRouter<App> {
                 ("Location" = String, description = "Its path."),
             )),
         (status = 400, description = "`bad_json`, `bad_name`, `bad_label`, `bad_env`, `bad_duration`, `bad_path`, `bad_template`"),
-        (status = 404, description = "`unknown_template`, `unknown_provider`"),
+        (status = 404, description = "`unknown_template`, `unknown_provider`, `unknown_snapshot`"),
         (status = 409, description = "`name_taken`"),
         (status = 413, description = "`too_large`"),
         (status = 415, description = "`unsupported_media`"),
-        (status = 422, description = "`idempotency_mismatch`, `not_enforceable`"),
+        (status = 422, description = "`idempotency_mismatch`, `not_enforceable`, `declined`"),
         (status = 507, description = "`disk_full`"),
     )
 )]
@@ -167,37 +164,6 @@ async fn get(State(engine): State<Engine>, Path(path): Path<SandboxPath>) -> Res
 async fn delete(State(engine): State<Engine>, Path(path): Path<SandboxPath>) -> Result<StatusCode> {
     engine.delete(&path.sandbox).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Stop a sandbox
-///
-/// Ends its processes and keeps its files.
-#[utoipa::path(
-    post, path = "/v1/sandboxes/{sandbox}/stop", operation_id = "stop_sandbox", tag = "sandboxes", params(SandboxPath),
-    responses(
-        (status = 200, description = "Stopped.", body = Sandbox),
-        (status = 404, description = "`unknown_sandbox`"),
-        (status = 409, description = "`wrong_state`"),
-        (status = 410, description = "`sandbox_gone`"),
-    )
-)]
-async fn stop(State(engine): State<Engine>, Path(path): Path<SandboxPath>) -> Result<axum::Json<Sandbox>> {
-    Ok(axum::Json(engine.stop(&path.sandbox).await?))
-}
-
-/// Start a stopped sandbox
-#[utoipa::path(
-    post, path = "/v1/sandboxes/{sandbox}/start", operation_id = "start_sandbox", tag = "sandboxes", params(SandboxPath),
-    responses(
-        (status = 200, description = "Ready again.", body = Sandbox),
-        (status = 404, description = "`unknown_sandbox`"),
-        (status = 409, description = "`wrong_state`"),
-        (status = 410, description = "`sandbox_gone`"),
-        (status = 422, description = "`not_enforceable`"),
-    )
-)]
-async fn start(State(engine): State<Engine>, Path(path): Path<SandboxPath>) -> Result<axum::Json<Sandbox>> {
-    Ok(axum::Json(engine.start(&path.sandbox).await?))
 }
 
 #[cfg(test)]

@@ -26,6 +26,11 @@ pub(super) fn not_unique(error: &sqlx::Error, column: &str) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation() && error.message().contains(column))
 }
 
+/// Whether it is this `CHECK` that would not have held.
+pub(super) fn against_a_rule(error: &sqlx::Error, rule: &str) -> bool {
+    error.as_database_error().is_some_and(|error| error.is_check_violation() && error.message().contains(rule))
+}
+
 /// `ROLLBACK` found that SQLite had rolled back by itself, as it does after some failures.
 pub(super) fn nothing_to_roll_back(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.message().contains("no transaction is active"))

@@ -2,14 +2,17 @@
 //!
 //! One connection writes (`writer`), up to three read; each room below holds the statements of one kind of row.
 
+mod births;
 mod columns;
 mod events;
 mod fault;
 mod found;
 mod open;
+mod pools;
 mod processes;
 mod prune;
 mod sandboxes;
+mod snapshots;
 mod store;
 #[cfg(test)]
 mod tests;

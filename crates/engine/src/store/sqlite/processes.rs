@@ -1,7 +1,7 @@
 //! Processes: two transactions in the life of each. Every exec pays for both, so each is one script.
 
 use chrono::{DateTime, Utc};
-use sandbar_api::{Exit, OutputRange, Process, ProcessId, ProcessState, SandboxId};
+use sandbar_api::{Exit, ExitReason, OutputRange, Process, ProcessId, ProcessState, SandboxId};
 use serde_json::{Value, json};
 use sqlx::{Row as _, SqlitePool, sqlite::SqliteRow};
 
@@ -81,6 +81,46 @@ pub(super) async fn end(
         [seq] => transaction.appended(seq).map(|()| true),
         _ => Ok(false),
     }
+}
+
+/// The limit of the sandbox that a process ended at, as its event tells it.
+pub(super) fn limit(reason: ExitReason) -> Option<&'static str> {
+    match reason {
+        ExitReason::Oom => Some("memory"),
+        ExitReason::PidsLimit => Some("processes"),
+        ExitReason::DiskLimit => Some("disk"),
+        ExitReason::Exited
+        | ExitReason::Timeout
+        | ExitReason::Killed
+        | ExitReason::Stopped
+        | ExitReason::OutputLimit => None,
+    }
+}
+
+/// Like `end`, and tells first which limit of its sandbox was reached. Rare, hence in steps.
+pub(super) async fn end_at_limit(
+    transaction: &mut Transaction,
+    id: ProcessId,
+    limit: &'static str,
+    exit: Option<Exit>,
+    at: DateTime<Utc>,
+) -> Result<bool> {
+    let sandbox: Option<String> = sqlx::query_scalar(
+        "UPDATE processes SET state = 'exited', exit = $2, exited_at = $3 WHERE id = $1 AND state = 'running'
+         RETURNING sandbox",
+    )
+    .bind(id.as_str())
+    .bind(exit.as_ref().map(columns::json).transpose()?)
+    .bind(at.timestamp_micros())
+    .fetch_optional(&mut transaction.connection)
+    .await?;
+    let Some(sandbox) = sandbox else { return Ok(false) };
+    let (sandbox, process) = (Some(sandbox.as_str()), Some(id.as_str()));
+    let data = json!({ "limit": limit, "process": id.as_str() });
+    transaction.append(NewEvent { kind: "sandbox.limit", sandbox, process, data }).await?;
+    let data = json!({ "exit": exit });
+    transaction.append(NewEvent { kind: "process.exited", sandbox, process, data }).await?;
+    Ok(true)
 }
 
 pub(super) async fn exists(readers: &SqlitePool, id: &ProcessId) -> Result<bool> {

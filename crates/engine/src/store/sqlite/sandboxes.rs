@@ -1,116 +1,10 @@
-//! Sandboxes with their sessions, labels and idempotency keys: what changes them. Reading is in `found`.
+//! Sandboxes: what changes them. How they come to be is in `births`, reading in `found`.
 
-use chrono::SubsecRound as _;
 use sandbar_api::{Sandbox, SandboxId, SandboxState, StateReason};
 use serde_json::json;
-use sqlx::Row as _;
 
-use super::{columns, events::NewEvent, fault, found, writer::Transaction};
-use crate::store::{Created, Error, IdempotencyKey, NewSandbox, Result, SandboxRow};
-
-pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox) -> Result<Created> {
-    if let Some(key) = &new.key
-        && let Some(row) = replay(transaction, key).await?
-    {
-        return Ok(Created::Replayed(row));
-    }
-    let mut row = new.row;
-    let sandbox = &mut row.sandbox;
-    // As it will be read back.
-    sandbox.created_at = sandbox.created_at.trunc_subsecs(6);
-    sandbox.changed_at = sandbox.changed_at.trunc_subsecs(6);
-    sandbox.expires_at = sandbox.expires_at.map(|at| at.trunc_subsecs(6));
-    if new.new_session {
-        create_session(transaction, sandbox, &new.owner).await?;
-    } else {
-        sqlx::query("SELECT 1 FROM sessions WHERE id = $1")
-            .bind(sandbox.session.as_str())
-            .fetch_optional(&mut transaction.connection)
-            .await?
-            .ok_or_else(|| Error::Missing(format!("session {}", sandbox.session)))?;
-    }
-    insert(transaction, &row).await?;
-    if let Some(key) = &new.key {
-        sqlx::query(
-            "INSERT INTO idempotency_keys (owner, key, digest, sandbox, created_at) VALUES ($1, $2, $3, $4, $5)",
-        )
-        .bind(&key.owner)
-        .bind(&key.key)
-        .bind(key.digest.as_slice())
-        .bind(row.sandbox.id.as_str())
-        .bind(transaction.now.timestamp_micros())
-        .execute(&mut transaction.connection)
-        .await?;
-    }
-    tell(transaction, "sandbox.created", &row.sandbox).await?;
-    Ok(Created::New(row))
-}
-
-async fn replay(transaction: &mut Transaction, key: &IdempotencyKey) -> Result<Option<SandboxRow>> {
-    let used = sqlx::query("SELECT digest, sandbox FROM idempotency_keys WHERE owner = $1 AND key = $2")
-        .bind(&key.owner)
-        .bind(&key.key)
-        .fetch_optional(&mut transaction.connection)
-        .await?;
-    let Some(used) = used else { return Ok(None) };
-    if used.try_get::<&[u8], _>("digest")? != key.digest {
-        return Err(Error::KeyReused);
-    }
-    let id: SandboxId = columns::parse(used.try_get("sandbox")?)?;
-    found::by_id(&mut transaction.connection, &id).await
-}
-
-async fn create_session(transaction: &mut Transaction, sandbox: &Sandbox, owner: &str) -> Result<()> {
-    sqlx::query("INSERT INTO sessions (id, owner, created_at) VALUES ($1, $2, $3)")
-        .bind(sandbox.session.as_str())
-        .bind(owner)
-        .bind(sandbox.created_at.timestamp_micros())
-        .execute(&mut transaction.connection)
-        .await?;
-    let data = json!({ "session": sandbox.session.as_str(), "owner": owner });
-    transaction.append(NewEvent { kind: "session.created", sandbox: None, process: None, data }).await
-}
-
-async fn insert(transaction: &mut Transaction, row: &SandboxRow) -> Result<()> {
-    let sandbox = &row.sandbox;
-    let labels = columns::json(&sandbox.labels)?;
-    sqlx::query(
-        "INSERT INTO sandboxes (id, name, session, state, reason, template_name, template, provider, labels, env,
-                                workspace, created_at, changed_at, expires_at, from_snapshot)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
-    )
-    .bind(sandbox.id.as_str())
-    .bind(&sandbox.name)
-    .bind(sandbox.session.as_str())
-    .bind(sandbox.state.as_str())
-    .bind(sandbox.reason.as_ref().map(columns::json).transpose()?)
-    .bind(&sandbox.template)
-    .bind(columns::json(&row.template)?)
-    .bind(&sandbox.provider)
-    .bind(&labels)
-    .bind(columns::json(&sandbox.env)?)
-    .bind(columns::json(&sandbox.workspace)?)
-    .bind(sandbox.created_at.timestamp_micros())
-    .bind(sandbox.changed_at.timestamp_micros())
-    .bind(sandbox.expires_at.map(|at| at.timestamp_micros()))
-    .bind(sandbox.from.as_ref().map(|from| from.as_str()))
-    .execute(&mut transaction.connection)
-    .await
-    .map_err(|error| {
-        if fault::not_unique(&error, "sandboxes.name") {
-            return Error::NameTaken(sandbox.name.clone());
-        }
-        error.into()
-    })?;
-    if !sandbox.labels.is_empty() {
-        sqlx::query("INSERT INTO sandbox_labels (sandbox, key, value) SELECT $1, key, value FROM json_each($2)")
-            .bind(sandbox.id.as_str())
-            .bind(&labels)
-            .execute(&mut transaction.connection)
-            .await?;
-    }
-    Ok(())
-}
+use super::{columns, events::NewEvent, found, writer::Transaction};
+use crate::store::{Error, Result, SandboxRow};
 
 // The state that was read is asked for once more inside the transaction, so that nothing can come between.
 const TRANSITION: &str = "
@@ -152,12 +46,27 @@ pub(super) async fn transition(
     }
 }
 
+/// The state stays; why it is so changes.
+pub(super) async fn restate(transaction: &mut Transaction, id: SandboxId, reason: StateReason) -> Result<SandboxRow> {
+    let mut row =
+        found::by_id(&mut transaction.connection, &id).await?.ok_or_else(|| Error::Missing(format!("sandbox {id}")))?;
+    row.sandbox.reason = Some(reason);
+    sqlx::query("UPDATE sandboxes SET reason = $2 WHERE id = $1")
+        .bind(id.as_str())
+        .bind(row.sandbox.reason.as_ref().map(columns::json).transpose()?)
+        .execute(&mut transaction.connection)
+        .await?;
+    let kind = format!("sandbox.{}", row.sandbox.state.as_str());
+    tell(transaction, &kind, &row.sandbox).await?;
+    Ok(row)
+}
+
 async fn tell(transaction: &mut Transaction, kind: &str, sandbox: &Sandbox) -> Result<()> {
     let data = told(sandbox);
     transaction.append(NewEvent { kind, sandbox: Some(sandbox.id.as_str()), process: None, data }).await
 }
 
-fn told(sandbox: &Sandbox) -> serde_json::Value {
+pub(super) fn told(sandbox: &Sandbox) -> serde_json::Value {
     let mut data = json!({
         "name": sandbox.name,
         "session": sandbox.session.as_str(),

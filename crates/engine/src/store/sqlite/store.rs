@@ -5,21 +5,28 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use sandbar_api::{
-    Event, Exit, OutputRange, Process, ProcessId, ProcessState, Role, SandboxId, SandboxState, StateReason, Token,
-    TokenId,
+    Event, Exit, OutputRange, Process, ProcessId, ProcessState, Role, SandboxId, SandboxState, SnapshotId, StateReason,
+    Token, TokenId,
 };
 use tokio::sync::watch;
 
 use super::{
-    SqliteStore, events, found, processes, prune, sandboxes, tokens,
+    SqliteStore,
+    births::{self, Of},
+    events, found, pools, processes, prune, sandboxes, snapshots, tokens,
     writer::Need::{Essential, Ordinary},
 };
-use crate::store::{Chunk, Created, Error, NewSandbox, Pruned, Result, SandboxFilter, SandboxRow, Store};
+use crate::store::{
+    Chunk, Created, Error, NewSandbox, NewSnapshot, PoolMember, PoolRow, Pruned, Result, SandboxFilter, SandboxRow,
+    SnapshotRow, Store,
+};
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn create_sandbox(&self, new: NewSandbox) -> Result<Created> {
-        self.writer.write(Ordinary, move |transaction| Box::pin(sandboxes::create(transaction, new.clone()))).await
+        self.writer
+            .write_whole(Ordinary, move |transaction| Box::pin(births::create(transaction, new.clone(), Of::Nothing)))
+            .await
     }
 
     async fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRow>> {
@@ -44,6 +51,13 @@ impl Store for SqliteStore {
             .write_whole(need, move |transaction| {
                 Box::pin(sandboxes::transition(transaction, id.clone(), to, reason.clone()))
             })
+            .await
+    }
+
+    async fn restate(&self, id: &SandboxId, reason: StateReason) -> Result<SandboxRow> {
+        let id = id.clone();
+        self.writer
+            .write(Essential, move |transaction| Box::pin(sandboxes::restate(transaction, id.clone(), reason.clone())))
             .await
     }
 
@@ -88,10 +102,21 @@ impl Store for SqliteStore {
         at: DateTime<Utc>,
     ) -> Result<()> {
         let ended = id.clone();
-        let end = self.writer.write_whole(Essential, move |transaction| {
-            Box::pin(processes::end(transaction, ended.clone(), state, exit.clone(), at))
-        });
-        if end.await? || processes::exists(&self.readers, id).await? {
+        let was_running = match exit.as_ref().and_then(|exit| processes::limit(exit.reason)) {
+            None => {
+                let end = self.writer.write_whole(Essential, move |transaction| {
+                    Box::pin(processes::end(transaction, ended.clone(), state, exit.clone(), at))
+                });
+                end.await?
+            }
+            Some(limit) => {
+                let end = self.writer.write(Essential, move |transaction| {
+                    Box::pin(processes::end_at_limit(transaction, ended.clone(), limit, exit.clone(), at))
+                });
+                end.await?
+            }
+        };
+        if was_running || processes::exists(&self.readers, id).await? {
             return Ok(());
         }
         Err(Error::Missing(format!("process {id}")))
@@ -103,6 +128,60 @@ impl Store for SqliteStore {
             .write(Essential, move |transaction| Box::pin(processes::refuse(transaction, gone.clone(), reason.clone())))
             .await?;
         self.output.remove(id)
+    }
+
+    async fn create_snapshot(&self, new: NewSnapshot) -> Result<SnapshotRow> {
+        self.writer.write(Ordinary, move |transaction| Box::pin(snapshots::create(transaction, new.clone()))).await
+    }
+
+    async fn snapshot(&self, id: &SnapshotId) -> Result<Option<SnapshotRow>> {
+        snapshots::by_id(&self.readers, id).await
+    }
+
+    async fn snapshot_named(&self, name: &str) -> Result<Option<SnapshotRow>> {
+        snapshots::by_name(&self.readers, name).await
+    }
+
+    async fn snapshots(&self) -> Result<Vec<SnapshotRow>> {
+        snapshots::all(&self.readers).await
+    }
+
+    async fn delete_snapshot(&self, id: &SnapshotId, why: StateReason) -> Result<()> {
+        let id = id.clone();
+        self.writer
+            .write(Essential, move |transaction| Box::pin(snapshots::delete(transaction, id.clone(), why.clone())))
+            .await
+    }
+
+    async fn set_pool(&self, template: &str, size: u32) -> Result<()> {
+        let template = template.to_owned();
+        // Ending a pool makes room.
+        let need = if size == 0 { Essential } else { Ordinary };
+        self.writer.write(need, move |transaction| Box::pin(pools::set(transaction, template.clone(), size))).await
+    }
+
+    async fn pools(&self) -> Result<Vec<PoolRow>> {
+        pools::all(&self.readers).await
+    }
+
+    async fn add_pool_member(&self, member: &PoolMember) -> Result<()> {
+        let member = member.clone();
+        self.writer.write(Ordinary, move |transaction| Box::pin(pools::add(transaction, member.clone()))).await
+    }
+
+    async fn pool_members(&self) -> Result<Vec<PoolMember>> {
+        pools::members(&self.readers).await
+    }
+
+    async fn remove_pool_member(&self, id: &SandboxId) -> Result<()> {
+        let id = id.clone();
+        self.writer.write(Essential, move |transaction| Box::pin(pools::remove(transaction, id.clone()))).await
+    }
+
+    async fn claim_pool_member(&self, new: NewSandbox) -> Result<Created> {
+        self.writer
+            .write_whole(Ordinary, move |transaction| Box::pin(births::create(transaction, new.clone(), Of::Member)))
+            .await
     }
 
     // Output is written and read on the calling thread: a few microseconds each, to and from the page cache; handing it
@@ -168,6 +247,7 @@ impl Store for SqliteStore {
             pruned.events += gone;
         }
         self.writer.write(Essential, move |transaction| Box::pin(prune::keys(transaction, before))).await?;
+        self.writer.write(Essential, move |transaction| Box::pin(snapshots::prune(transaction, before))).await?;
         loop {
             let gone = self
                 .writer

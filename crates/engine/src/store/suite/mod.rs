@@ -4,9 +4,11 @@ pub(super) mod cancel;
 pub(super) mod events;
 pub(super) mod names;
 pub(super) mod output;
+pub(super) mod pools;
 pub(super) mod processes;
 pub(super) mod prune;
 pub(super) mod sandboxes;
+pub(super) mod snapshots;
 pub(super) mod tokens;
 
 use std::{
@@ -52,16 +54,24 @@ macro_rules! promises {
             output::reading_and_appending_at_once
             output::hundreds_of_logs_at_once
             output::it_goes_with_its_sandbox
+            pools::they_are_set_changed_and_ended
+            pools::members_come_and_go_unseen_among_sandboxes
+            pools::a_claim_makes_a_sandbox_of_a_member_once
+            pools::a_claim_that_is_refused_leaves_the_member
             processes::they_start_and_end_once
             processes::none_start_where_no_sandbox_is
             processes::a_refused_one_is_gone_and_told
+            processes::one_that_ends_at_a_limit_tells_which
             prune::old_events_go_and_are_called_dropped
             prune::deleted_sandboxes_go_with_all_that_is_theirs
             sandboxes::they_come_back_as_they_were_made
             sandboxes::only_legal_transitions_change_anything
             sandboxes::they_page_and_filter_by_label_and_state
             sandboxes::the_expired_are_found
+            sandboxes::why_it_is_in_its_state_can_be_said_anew
             sandboxes::a_session_may_be_joined_if_it_is_there
+            snapshots::they_outlive_their_origin_and_give_their_names_back
+            snapshots::hidden_ones_are_told_to_nobody
             tokens::they_work_until_expired_or_revoked
         );
     };
@@ -164,10 +174,10 @@ pub(super) fn joined(chunks: &[Chunk]) -> Vec<u8> {
 }
 
 /// Repeatable randomness (splitmix64): a failure can be run again.
-pub(super) struct Dice(pub(super) u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    pub(super) fn roll(&mut self, sides: u64) -> u64 {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

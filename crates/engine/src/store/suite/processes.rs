@@ -53,6 +53,36 @@ pub(in crate::store) async fn none_start_where_no_sandbox_is<H: Home>(home: H) -
     Ok(())
 }
 
+pub(in crate::store) async fn one_that_ends_at_a_limit_tells_which<H: Home>(home: H) -> Outcome {
+    let store = home.open().await?;
+    let id = sandbox(&store, "s").await?;
+    for (reason, limit) in
+        [(ExitReason::Oom, "memory"), (ExitReason::PidsLimit, "processes"), (ExitReason::DiskLimit, "disk")]
+    {
+        let process = new_process(&id);
+        store.create_process(&process).await?;
+        let exit = Exit { code: 137, signal: Some(9), reason };
+        let head = *store.head().borrow();
+        for _ in 0..2 {
+            store.end_process(&process.id, ProcessState::Exited, Some(exit.clone()), now()).await?;
+        }
+        assert_eq!(store.process(&id, &process.id).await?.and_then(|process| process.exit), Some(exit.clone()));
+        let told = store.events(head, 10, Some(&id)).await?;
+        assert_eq!(
+            told.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(),
+            ["sandbox.limit", "process.exited"]
+        );
+        assert_eq!(told[0].data, serde_json::json!({ "limit": limit, "process": process.id }));
+        assert_eq!(told[1].data, serde_json::json!({ "exit": exit }));
+        assert!(told.iter().all(|event| event.process.as_deref() == Some(process.id.as_str())));
+    }
+    let nobody = new_process(&id).id;
+    let exit = Exit { code: 137, signal: Some(9), reason: ExitReason::Oom };
+    let nobody = store.end_process(&nobody, ProcessState::Exited, Some(exit), now()).await;
+    assert!(matches!(nobody, Err(Error::Missing(_))), "{nobody:?}");
+    Ok(())
+}
+
 pub(in crate::store) async fn a_refused_one_is_gone_and_told<H: Home>(home: H) -> Outcome {
     let store = home.open().await?;
     let id = sandbox(&store, "s").await?;

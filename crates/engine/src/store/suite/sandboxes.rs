@@ -166,3 +166,19 @@ pub(in crate::store) async fn a_session_may_be_joined_if_it_is_there<H: Home>(ho
     assert_eq!(store.sandbox_named("stranger").await?.map(|row| row.sandbox.session), Some(session));
     Ok(())
 }
+
+pub(in crate::store) async fn why_it_is_in_its_state_can_be_said_anew<H: Home>(home: H) -> Outcome {
+    let store = home.open().await?;
+    let id = sandbox(&store, "s").await?;
+    let before = store.transition(&id, SandboxState::Ready, None).await?;
+    let why = StateReason { code: "requested".into(), detail: "Somebody asked.".into() };
+    let after = store.restate(&id, why.clone()).await?;
+    assert_eq!((after.sandbox.state, after.sandbox.changed_at), (SandboxState::Ready, before.sandbox.changed_at));
+    assert_eq!(after.sandbox.reason, Some(why.clone()));
+    assert_eq!(store.sandbox(&id).await?, Some(after));
+    let event = all_events(&store).await?.pop().ok_or("it was told")?;
+    assert_eq!((event.kind.as_str(), &event.data["reason"]["code"]), ("sandbox.ready", &"requested".into()));
+    let nobody = store.restate(&super::new_sandbox("n").row.sandbox.id, why).await;
+    assert!(matches!(nobody, Err(Error::Missing(_))), "{nobody:?}");
+    Ok(())
+}

@@ -172,15 +172,32 @@ fn what_is_there_is_replaced_but_no_directory() -> Outcome {
     Ok(())
 }
 
+/// A terabyte of zeros, then seven bytes.
 #[test]
 fn holes_stay_holes() -> Outcome {
-    let directory = tempfile::tempdir()?;
-    let path = directory.path().join("holes");
-    let mut file = File::create(&path)?;
-    let data = io::repeat(0).take(100 << 20).chain(&b"end"[..]).chain(io::repeat(0).take(1 << 20));
-    copy_with_holes(&mut { data }, &mut file)?;
-    let metadata = fs::metadata(&path)?;
-    assert_eq!(metadata.len(), (101 << 20) + 3);
+    const HOLE: u64 = 1 << 40;
+    let scene = Scene::new()?;
+    let octal = |number: u64| format!("{number:011o}\0").into_bytes();
+    let mut header = Header::new_gnu();
+    header.set_path("holes")?;
+    header.set_entry_type(EntryType::GNUSparse);
+    header.set_mode(0o640);
+    header.set_mtime(1_000_000);
+    header.set_size(7);
+    let gnu = header.as_gnu_mut().ok_or("not a GNU header")?;
+    // Too large for eleven digits: the binary form.
+    gnu.sparse[0].offset[..4].copy_from_slice(&[0x80, 0, 0, 0]);
+    gnu.sparse[0].offset[4..].copy_from_slice(&HOLE.to_be_bytes());
+    gnu.sparse[0].numbytes.copy_from_slice(&octal(7));
+    gnu.realsize[..4].copy_from_slice(&[0x80, 0, 0, 0]);
+    gnu.realsize[4..].copy_from_slice(&(HOLE + 7).to_be_bytes());
+    header.set_cksum();
+    let mut builder = Builder::new(Vec::new());
+    builder.append(&header, &b"content"[..])?;
+    let extracted = extract(&builder.into_inner()?[..], &scene.root)?;
+    assert_eq!(extracted, Extracted { entries: 1, refused: vec![] });
+    let metadata = fs::metadata(scene.root.join("holes"))?;
+    assert_eq!((metadata.len(), metadata.mode() & 0o7777, metadata.mtime()), (HOLE + 7, 0o640, 1_000_000));
     assert!(metadata.blocks() * 512 < 1 << 20, "{} bytes on disk", metadata.blocks() * 512);
     Ok(())
 }

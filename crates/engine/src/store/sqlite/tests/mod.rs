@@ -4,14 +4,14 @@ mod full;
 
 use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
-use sandbar_api::ProcessState;
+use sandbar_api::{Exit, ExitReason, ProcessState, StateReason};
 use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
 use super::SqliteStore;
 use crate::store::{
     Error, Result, Store as _,
-    suite::{Home, Outcome, all_events, new_process, now, promises, sandbox, stdout},
+    suite::{Home, Outcome, all_events, new_process, now, promises, sandbox, snapshots::new as new_snapshot, stdout},
 };
 
 struct Directory(TempDir);
@@ -56,7 +56,13 @@ async fn state_and_event_are_written_together() -> Outcome {
     assert!(store.transition(&id, sandbar_api::SandboxState::Ready, None).await.is_err());
     assert!(store.create_process(&new_process(&id)).await.is_err());
     assert!(store.end_process(&process.id, ProcessState::Lost, None, now()).await.is_err());
+    let oom = Exit { code: 137, signal: Some(9), reason: ExitReason::Oom };
+    assert!(store.end_process(&process.id, ProcessState::Exited, Some(oom), now()).await.is_err());
     assert!(store.refuse_process(&process.id, "x").await.is_err());
+    let why = StateReason { code: "requested".into(), detail: "Somebody asked.".into() };
+    assert!(store.restate(&id, why).await.is_err());
+    assert!(store.create_snapshot(new_snapshot(&id, "s")).await.is_err());
+    assert_eq!(store.snapshots().await?, []);
     assert!(sandbox(&store, "t").await.is_err());
     let after = (store.sandbox(&id).await?, store.processes(&id).await?, all_events(&store).await?);
     assert_eq!(before, after);

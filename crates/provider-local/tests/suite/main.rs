@@ -1,6 +1,10 @@
 //! The provider contract on this host, and what is special to the local provider. Without a harness: the launcher is
 //! this very program, executed again. `make test` runs it as root and as an ordinary user.
 
+mod copies;
+mod layers;
+mod limits;
+
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
@@ -46,6 +50,9 @@ fn main() -> ExitCode {
         closed_system_calls_are_closed,
         nothing_of_the_host_is_left_after_destroy,
     ]);
+    cases.extend(layers::cases());
+    cases.extend(limits::cases());
+    cases.extend(copies::cases());
     let code = runtime.block_on(suite::main(&home, cases));
     if let Err(error) = std::fs::remove_dir_all(&home.0) {
         panic!("something was left in {}: {error}", home.0.display());
@@ -69,6 +76,19 @@ async fn inside(home: &Home, spec: &Spec, script: &str) -> Result<String, String
     let ran = suite::run(&guest, script).await?;
     provider.destroy(&spec.id).await.map_err(|error| format!("{error:?}"))?;
     Ok(ran.output)
+}
+
+fn said(error: Error) -> String {
+    format!("{error:?}")
+}
+
+/// Why this host cannot run a case that needs root.
+fn needs_root() -> Option<String> {
+    (!is_root()).then(|| "needs root".to_owned())
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
 
 fn made(path: &Path) -> Result<&Path, String> {
@@ -236,6 +256,7 @@ async fn nothing_of_the_host_is_left_after_destroy(home: &Home) -> Outcome {
     same("made", &inside(home, &spec("left"), deep).await?.as_str(), &"made\n")?;
     same("mounts", &count()?, &before)?;
     let entries = std::fs::read_dir(home.0.join("home/local")).map_err(|error| error.to_string())?.flatten();
-    let left: Vec<_> = entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with("base-")).collect();
+    let ours = |name: &str| name.starts_with("base-") || name == "layers";
+    let left: Vec<_> = entries.filter(|entry| !ours(&entry.file_name().to_string_lossy())).collect();
     if left.is_empty() { Ok(()) } else { Err(format!("files were left: {left:?}")) }
 }

@@ -1,0 +1,128 @@
+//! The fields a template has. A misspelt one is found here, before anything is read, so that what it should have been
+//! can be told.
+
+use toml::de::{DeTable, DeValue};
+
+use super::{BadTemplate, document::Document};
+use crate::Layer;
+
+pub(super) const FIELDS: [&str; 13] = [
+    "name",
+    "description",
+    "provider",
+    "root",
+    "profile",
+    "layers",
+    "user",
+    "limits",
+    "idle",
+    "env",
+    "ttl",
+    "output_retention",
+    "max_file",
+];
+pub(super) const ROOT: [&str; 2] = ["kind", "path"];
+pub(super) const LIMITS: [&str; 8] =
+    ["memory", "cpu", "processes", "open_files", "tmpfs", "disk", "output", "wall_time"];
+pub(super) const IDLE: [&str; 3] = ["pause_after", "stop_after", "delete_after"];
+const KINDS: [&str; 2] = ["host", "image"];
+
+/// Below this two words are not alike.
+const ALIKE: f64 = 0.8;
+
+pub(super) fn check(document: &Document<'_>) -> Result<(), BadTemplate> {
+    for (key, value) in document.table() {
+        let field = key.get_ref().as_ref();
+        if !FIELDS.contains(&field) {
+            return Err(document.bad(&[field], unknown("field", field, &FIELDS, whole_home(field))));
+        }
+        match field {
+            "root" => root(document, section(document, field, value.get_ref())?)?,
+            "layers" => layers(document, section(document, field, value.get_ref())?)?,
+            "limits" => known(document, field, section(document, field, value.get_ref())?, &LIMITS)?,
+            "idle" => known(document, field, section(document, field, value.get_ref())?, &IDLE)?,
+            "env" => drop(section(document, field, value.get_ref())?),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn section<'v, 't>(
+    document: &Document<'_>,
+    field: &str,
+    value: &'v DeValue<'t>,
+) -> Result<&'v DeTable<'t>, BadTemplate> {
+    value.as_table().ok_or_else(|| document.bad(&[field], format!("`{field}` is a table: write it as [{field}]")))
+}
+
+fn known(document: &Document<'_>, section: &str, table: &DeTable<'_>, fields: &[&str]) -> Result<(), BadTemplate> {
+    let stranger = table.keys().map(|key| key.get_ref().as_ref()).find(|key| !fields.contains(key));
+    let Some(key) = stranger else { return Ok(()) };
+    Err(document.bad(&[section, key], unknown(&format!("field of [{section}]"), key, fields, None)))
+}
+
+fn root(document: &Document<'_>, table: &DeTable<'_>) -> Result<(), BadTemplate> {
+    known(document, "root", table, &ROOT)?;
+    let bad = |key: &str, cause: String| Err(document.bad(&["root", key], cause));
+    let written =
+        |wanted: &str| table.iter().find(|(key, _)| key.get_ref() == wanted).map(|(_, value)| value.get_ref());
+    let Some(kind) = written("kind") else {
+        return bad("kind", "[root] says no `kind`: write `kind = \"host\"` or `kind = \"image\"`".into());
+    };
+    match (kind.as_str(), written("path")) {
+        (Some("host"), None) => Ok(()),
+        (Some("host"), Some(_)) => bad("path", "`root.path` belongs to `kind = \"image\"`; leave it out".into()),
+        (Some("image"), Some(path)) if path.is_str() => Ok(()),
+        (Some("image"), Some(_)) => bad("path", "`root.path` is not a text".into()),
+        (Some("image"), None) => bad("path", "`kind = \"image\"` needs `path`, the unpacked image on the host".into()),
+        (Some(kind), _) => bad("kind", unknown("root", kind, &KINDS, None)),
+        (None, _) => bad("kind", "`root.kind` is not a text: write \"host\" or \"image\"".into()),
+    }
+}
+
+fn layers(document: &Document<'_>, table: &DeTable<'_>) -> Result<(), BadTemplate> {
+    let names: Vec<_> = Layer::ALL.iter().filter(|layer| !layer.is_limit()).map(|layer| layer.as_str()).collect();
+    for key in table.keys() {
+        let key = key.get_ref().as_ref();
+        if LIMITS.contains(&key) {
+            let cause =
+                format!("`{key}` is a limit, required exactly when it is stated: write it under [limits], or nowhere");
+            return Err(document.bad(&["layers", key], cause));
+        }
+        if !names.contains(&key) {
+            return Err(document.bad(&["layers", key], unknown("layer", key, &names, None)));
+        }
+    }
+    Ok(())
+}
+
+/// A field of a section that was written without it.
+fn whole_home(field: &str) -> Option<String> {
+    let within = |fields: &[&str]| fields.contains(&field);
+    let section = if within(&LIMITS) {
+        "limits"
+    } else if within(&IDLE) {
+        "idle"
+    } else if within(&ROOT) {
+        "root"
+    } else if Layer::ALL.iter().any(|layer| layer.as_str() == field) {
+        "layers"
+    } else {
+        return None;
+    };
+    Some(format!("write it under [{section}]"))
+}
+
+/// There is no such thing; says what was probably meant, else what there is.
+pub(super) fn unknown(what: &str, text: &str, there_are: &[&str], hint: Option<String>) -> String {
+    let text = text.escape_debug().to_string();
+    let alike = |known: &&&str| strsim::jaro_winkler(&text.to_lowercase(), known);
+    let nearest = there_are.iter().max_by(|a, b| alike(a).total_cmp(&alike(b))).filter(|known| alike(known) >= ALIKE);
+    let advice = match (hint, nearest) {
+        (Some(hint), _) => hint,
+        (None, Some(nearest)) => format!("did you mean `{nearest}`?"),
+        (None, None) => format!("there are {}", there_are.join(", ")),
+    };
+    format!("there is no {what} `{text}`: {advice}")
+}

@@ -1,0 +1,137 @@
+//! What a template must mean to be usable, beyond being well-formed: each rule with its reason and its fix.
+
+use std::collections::BTreeMap;
+
+use super::{BadTemplate, Root, Template, User, document::Document, fields};
+use crate::{HumanDuration, HumanSize, Idle, Layer, Limits, Profile, Requirement, check};
+
+/// Below this the guest's own children do not start.
+const LEAST_MEMORY: u64 = 4 << 20;
+const MOST_CPU: f64 = 1024.0;
+/// A shell with a pipeline; above is what the kernel has pids for.
+const PROCESSES: (u32, u32) = (8, 4_194_304);
+/// Programs open their libraries and terminals; above is what the kernel allows by default.
+const OPEN_FILES: (u32, u32) = (16, 1_048_576);
+const LEAST_TMPFS: u64 = 64 << 10;
+/// What an empty filesystem of its own takes.
+const LEAST_DISK: u64 = 16 << 20;
+
+pub(super) fn check(document: &Document<'_>, template: &Template) -> Result<(), BadTemplate> {
+    if check::name(&template.provider).is_err() {
+        return Err(document.bad(&["provider"], "`provider` is no provider's name: write for example \"local\""));
+    }
+    profile(document, &template.profile)?;
+    layers(document, template)?;
+    limits(document, &template.limits)?;
+    idle(document, &template.idle)?;
+    env(document, &template.env)?;
+    if template.ttl.is_some_and(|ttl| ttl.0.is_zero()) {
+        return Err(document.bad(&["ttl"], "`ttl` is zero: leave it out for none"));
+    }
+    match &template.root {
+        Root::Image { path } if !path.starts_with('/') || path.contains('\0') => {
+            Err(document.bad(&["root", "path"], "`root.path` is not absolute: give the image's full path on the host"))
+        }
+        Root::Image { .. } | Root::Host => Ok(()),
+    }
+}
+
+fn profile(document: &Document<'_>, name: &str) -> Result<(), BadTemplate> {
+    let names: Vec<_> = Profile::names().collect();
+    if names.contains(&name) {
+        return Ok(());
+    }
+    let hint = format!("there are {}", names.join(", "));
+    Err(document.bad(&["profile"], fields::unknown("profile", name, &names, Some(hint))))
+}
+
+fn layers(document: &Document<'_>, template: &Template) -> Result<(), BadTemplate> {
+    for (layer, asked) in &template.layers {
+        let name = layer.as_str();
+        if layer.is_essential() && *asked != Requirement::Required {
+            let cause = format!(
+                "`{name}` cannot be {}: without it there is no sandbox; leave it out, it is always required",
+                asked.as_str()
+            );
+            return Err(document.bad(&["layers", name], cause));
+        }
+        if *layer == Layer::Capabilities && template.user == User::Root && *asked != Requirement::Off {
+            let cause = "`user = \"root\"` has the few capabilities that package managers need, so `capabilities` \
+                         cannot be asked for as well; leave one of the two out";
+            return Err(document.bad(&["layers", name], cause));
+        }
+    }
+    Ok(())
+}
+
+fn limits(document: &Document<'_>, limits: &Limits) -> Result<(), BadTemplate> {
+    let bad = |field: &str, cause: String| Err(document.bad(&["limits", field], format!("`limits.{field}` {cause}")));
+    let sizes = [
+        ("memory", limits.memory, LEAST_MEMORY),
+        ("tmpfs", limits.tmpfs, LEAST_TMPFS),
+        ("disk", limits.disk, LEAST_DISK),
+    ];
+    for (field, size, least) in sizes {
+        if let Some(size) = size
+            && size.0 < least
+        {
+            return bad(field, format!("of {size} is too small to work in: state {} or more", HumanSize(least)));
+        }
+    }
+    if let Some(cpu) = limits.cpu
+        && !(cpu.is_finite() && cpu > 0.0 && cpu <= MOST_CPU)
+    {
+        return bad("cpu", format!("of {cpu} cannot be meant: state more than 0 and at most {MOST_CPU} processors"));
+    }
+    for (field, count, (least, most)) in
+        [("processes", limits.processes, PROCESSES), ("open_files", limits.open_files, OPEN_FILES)]
+    {
+        if let Some(count) = count
+            && !(least..=most).contains(&count)
+        {
+            return bad(field, format!("of {count} cannot be used: state {least} to {most}"));
+        }
+    }
+    if limits.output.is_some_and(|output| output.0 == 0) {
+        return bad("output", "is zero: state 1 byte or more, or leave it out for none".into());
+    }
+    if limits.wall_time.is_some_and(|time| time.0.is_zero()) {
+        return bad("wall_time", "is zero: state a longer time, or leave it out for none".into());
+    }
+    Ok(())
+}
+
+fn idle(document: &Document<'_>, idle: &Idle) -> Result<(), BadTemplate> {
+    let steps =
+        [("pause_after", idle.pause_after), ("stop_after", idle.stop_after), ("delete_after", idle.delete_after)];
+    let mut before: Option<(&str, HumanDuration)> = None;
+    for (field, after) in steps {
+        let Some(after) = after else { continue };
+        if after.0.is_zero() {
+            let cause = format!("`idle.{field}` is zero: state a longer time, or leave it out for never");
+            return Err(document.bad(&["idle", field], cause));
+        }
+        if let Some((earlier, time)) = before
+            && after <= time
+        {
+            let cause = format!(
+                "`idle.{field}` ({after}) is not after `idle.{earlier}` ({time}), so that one would never happen; \
+                 make it longer, or leave one out"
+            );
+            return Err(document.bad(&["idle", field], cause));
+        }
+        before = Some((field, after));
+    }
+    Ok(())
+}
+
+fn env(document: &Document<'_>, env: &BTreeMap<String, String>) -> Result<(), BadTemplate> {
+    let cause = |problem: crate::Problem| {
+        format!("{}: {}", problem.detail.trim_end_matches('.'), problem.fix.trim_end_matches('.'))
+    };
+    for (key, value) in env {
+        let one = BTreeMap::from([(key.clone(), value.clone())]);
+        check::env(&one).map_err(|problem| document.bad(&["env", key], cause(problem)))?;
+    }
+    check::env(env).map_err(|problem| document.bad(&["env"], cause(problem)))
+}

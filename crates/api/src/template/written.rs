@@ -1,0 +1,109 @@
+//! A template as the file that makes it: every field written out, those that are absent left out.
+
+use std::fmt::{Display, Write as _};
+
+use super::{Root, Template};
+
+impl Template {
+    /// TOML that [`parse`](super::parse) reads back to this very template.
+    pub fn to_toml(&self) -> String {
+        let mut file = File(String::new());
+        file.text("name", &self.name);
+        file.text("description", &self.description);
+        file.text("provider", &self.provider);
+        file.text("profile", &self.profile);
+        file.text("user", self.user.as_str());
+        file.texts("ttl", self.ttl);
+        file.plain("output_retention", Some(self.output_retention));
+        file.plain("max_file", Some(self.max_file));
+        file.section("root", |file| match &self.root {
+            Root::Host => file.text("kind", "host"),
+            Root::Image { path } => {
+                file.text("kind", "image");
+                file.text("path", path);
+            }
+        });
+        file.section("layers", |file| {
+            for (layer, asked) in &self.layers {
+                file.text(layer.as_str(), asked.as_str());
+            }
+        });
+        file.section("limits", |file| {
+            let limits = &self.limits;
+            file.texts("memory", limits.memory);
+            file.plain("cpu", limits.cpu);
+            file.plain("processes", limits.processes);
+            file.plain("open_files", limits.open_files);
+            file.texts("tmpfs", limits.tmpfs);
+            file.texts("disk", limits.disk);
+            file.texts("output", limits.output);
+            file.texts("wall_time", limits.wall_time);
+        });
+        file.section("idle", |file| {
+            file.texts("pause_after", self.idle.pause_after);
+            file.texts("stop_after", self.idle.stop_after);
+            file.texts("delete_after", self.idle.delete_after);
+        });
+        file.section("env", |file| {
+            for (key, value) in &self.env {
+                file.text(&quoted(key), value);
+            }
+        });
+        file.0
+    }
+
+    /// The same bytes for the same template: what a digest of it is taken of.
+    pub fn canonical(&self) -> serde_json::Result<Vec<u8>> {
+        // Fields come in declared order and maps sorted.
+        serde_json::to_vec(self)
+    }
+}
+
+struct File(String);
+
+impl File {
+    fn line(&mut self, key: &str, value: impl Display) {
+        // Writing to a String cannot fail.
+        writeln!(self.0, "{key} = {value}").ok();
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        self.line(key, quoted(value));
+    }
+
+    fn texts(&mut self, key: &str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.text(key, &value.to_string());
+        }
+    }
+
+    fn plain(&mut self, key: &str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.line(key, value);
+        }
+    }
+
+    /// Nothing at all when nothing is in it.
+    fn section(&mut self, name: &str, fill: impl FnOnce(&mut Self)) {
+        let mut inner = Self(String::new());
+        fill(&mut inner);
+        if !inner.0.is_empty() {
+            self.0 += &format!("\n[{name}]\n{}", inner.0);
+        }
+    }
+}
+
+/// A basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted += "\\n",
+            '\t' => quoted += "\\t",
+            c if c.is_control() => quoted += &format!("\\u{:04X}", u32::from(c)),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
+}

@@ -1,0 +1,97 @@
+//! Keeping a snapshot of a sandbox: between two verbs of its life, with all of it standing still.
+
+use sandbar_api::{Code, Problem, SandboxState, Snapshot, SnapshotId, WorkspaceSource};
+use sandbar_provider::Error;
+
+use super::Owner;
+use crate::{
+    clock, problem,
+    store::{NewSnapshot, SnapshotRow},
+};
+
+/// A snapshot to be taken.
+pub(crate) struct Keep {
+    pub(crate) id: SnapshotId,
+    pub(crate) name: String,
+    pub(crate) hidden: bool,
+    /// Who asked.
+    pub(crate) owner: String,
+}
+
+impl Owner {
+    /// Recorded only when the provider has it: what a server that ends in between leaves is discarded by the next.
+    pub(super) async fn keep(&self, keep: Keep) -> Result<SnapshotRow, Problem> {
+        let sandbox = self.handle.sandbox();
+        if !matches!(sandbox.state, SandboxState::Ready | SandboxState::Paused | SandboxState::Stopped) {
+            return Err(problem::wrong_state(&sandbox));
+        }
+        if let WorkspaceSource::Bind { path } = &sandbox.workspace {
+            return Err(Problem::new(
+                Code::WorkspaceBound,
+                format!("The workspace of `{}` is the host's {}, which no snapshot holds.", sandbox.name, path),
+                "Use a sandbox with a workspace of its own, and copy the files in.",
+            ));
+        }
+        // Before anything stands still for it; the store decides.
+        if self.inner.store.snapshot_named(&keep.name).await?.is_some_and(|row| !row.deleted) {
+            return Err(problem::snapshot_taken(&keep.name));
+        }
+        let size = match sandbox.state {
+            SandboxState::Ready => self.copy_while_still(&keep.id).await?,
+            _ => self.copy(&keep.id).await?,
+        };
+        let snapshot = Snapshot {
+            id: keep.id,
+            name: keep.name,
+            sandbox: sandbox.id,
+            template: sandbox.template,
+            provider: sandbox.provider,
+            created_at: clock::now(),
+            size,
+        };
+        let template = self.handle.template.clone();
+        let row = SnapshotRow { snapshot, template, hidden: keep.hidden, deleted: false };
+        let id = row.snapshot.id.clone();
+        match self.inner.store.create_snapshot(NewSnapshot { row, owner: keep.owner }).await {
+            Ok(row) => Ok(row),
+            Err(error) => {
+                self.forget(&id).await;
+                Err(problem::of_snapshot(error))
+            }
+        }
+    }
+
+    async fn copy(&self, id: &SnapshotId) -> Result<u64, Problem> {
+        self.handle.provider.snapshot(&self.handle.id, id).await.map_err(problem::from_provider)
+    }
+
+    async fn copy_while_still(&self, id: &SnapshotId) -> Result<u64, Problem> {
+        let copied = match self.freeze().await {
+            Ok(()) => self.copy(id).await,
+            Err(error) => Err(cannot_stand_still(error, &self.handle.name())),
+        };
+        let thawed = self.thaw().await;
+        if copied.is_ok() && thawed.is_err() {
+            self.forget(id).await;
+        }
+        copied.and_then(|size| thawed.map(|()| size))
+    }
+
+    async fn forget(&self, id: &SnapshotId) {
+        if let Err(error) = self.handle.provider.discard(id).await {
+            // The next start of the server tries again.
+            tracing::error!(snapshot = %id, %error, "a snapshot that nobody was told of is not discarded");
+        }
+    }
+}
+
+fn cannot_stand_still(error: Error, name: &str) -> Problem {
+    let stop = format!("Or `sandbar stop {name}` first: what is stopped needs no pause.");
+    match problem::from_provider(error) {
+        problem if matches!(problem.code, Code::NotEnforceable | Code::Declined) => {
+            let fix = format!("{} {stop}", problem.fix);
+            Problem { fix, ..problem }
+        }
+        problem => problem,
+    }
+}

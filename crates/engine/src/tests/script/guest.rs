@@ -1,0 +1,268 @@
+//! The guest that follows a script: processes are what tests write and how they let them end.
+
+use std::{
+    collections::{HashMap, HashSet},
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use sandbar_api::SandboxId;
+use sandbar_guest::protocol::*;
+use tokio::sync::Notify;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::lock;
+
+#[derive(Clone)]
+pub(in crate::tests) struct Script(Arc<Shared>);
+
+struct Shared {
+    id: SandboxId,
+    processes: Mutex<HashMap<String, Play>>,
+    /// Processes that are over, but not what they started.
+    left_behind: Mutex<HashSet<String>>,
+    starts: Mutex<Vec<StartRequest>>,
+    relieved: AtomicU64,
+    changed: Notify,
+}
+
+#[derive(Default, Clone)]
+pub(in crate::tests) struct Play {
+    pub(in crate::tests) output: Vec<u8>,
+    pub(in crate::tests) exit: Option<Exit>,
+    pub(in crate::tests) acknowledged: u64,
+    input: u64,
+    echoes: bool,
+}
+
+impl Script {
+    pub(super) fn of(id: &SandboxId) -> Self {
+        Self(Arc::new(Shared {
+            id: id.clone(),
+            processes: Mutex::default(),
+            left_behind: Mutex::default(),
+            starts: Mutex::default(),
+            relieved: AtomicU64::new(0),
+            changed: Notify::new(),
+        }))
+    }
+
+    pub(in crate::tests) fn play(&self, process: &str) -> Option<Play> {
+        lock(&self.0.processes).get(process).cloned()
+    }
+
+    pub(in crate::tests) fn change(&self, process: &str, change: impl FnOnce(&mut Play)) {
+        change(lock(&self.0.processes).entry(process.to_owned()).or_default());
+        self.0.changed.notify_waiters();
+    }
+
+    pub(in crate::tests) fn leave_behind(&self, process: &str) {
+        lock(&self.0.left_behind).insert(process.to_owned());
+    }
+
+    pub(in crate::tests) fn last_start(&self) -> Option<StartRequest> {
+        lock(&self.0.starts).last().cloned()
+    }
+
+    /// How often it was asked for relief.
+    pub(in crate::tests) fn relieved(&self) -> u64 {
+        self.0.relieved.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::tests) fn write(&self, process: &str, data: &[u8]) {
+        self.change(process, |play| play.output.extend_from_slice(data));
+    }
+}
+
+pub(in crate::tests) fn exit(code: i32, signal: i32, reason: ExitReason) -> Option<Exit> {
+    Some(Exit { code, signal, reason: reason.into(), at_ms: chrono::Utc::now().timestamp_millis() })
+}
+
+/// As if the guest had never known it.
+pub(in crate::tests) fn forget(script: &Script, process: &str) {
+    lock(&script.0.processes).remove(process);
+}
+
+fn refuse(code: &str) -> Status {
+    let mut status = Status::failed_precondition(format!("The script says {code}."));
+    if let Ok(value) = code.parse() {
+        status.metadata_mut().insert(CODE_KEY, value);
+    }
+    status
+}
+
+type Boxed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type Answer<T> = Result<Response<T>, Status>;
+
+#[async_trait]
+impl guest_server::Guest for Script {
+    async fn probe(&self, _: Request<ProbeRequest>) -> Answer<ProbeReply> {
+        Err(Status::unimplemented("probe"))
+    }
+
+    async fn rename(&self, _: Request<RenameRequest>) -> Answer<RenameReply> {
+        Ok(Response::new(RenameReply {}))
+    }
+
+    async fn relieve(&self, request: Request<RelieveRequest>) -> Answer<RelieveReply> {
+        self.0.relieved.fetch_add(1, Ordering::Relaxed);
+        let culprit = lock(&self.0.processes).iter().find(|(_, play)| play.exit.is_none()).map(|(id, _)| id.clone());
+        if let Some(id) = &culprit {
+            self.change(id, |play| play.exit = exit(137, 9, request.get_ref().reason()));
+        }
+        Ok(Response::new(RelieveReply { process_id: culprit.unwrap_or_default() }))
+    }
+
+    async fn hello(&self, _: Request<HelloRequest>) -> Answer<HelloReply> {
+        let sandbox_id = self.0.id.to_string();
+        Ok(Response::new(HelloReply { protocol: VERSION, version: String::new(), sandbox_id, boot_id: String::new() }))
+    }
+
+    /// `echo TEXT` writes and exits, `cat` repeats its input, `sleep` waits for a signal, `slow` also takes its time to start, all else is not found.
+    async fn start(&self, request: Request<StartRequest>) -> Answer<StartReply> {
+        let request = request.into_inner();
+        lock(&self.0.starts).push(request.clone());
+        let words: Vec<&str> = request.argv.iter().map(String::as_str).collect();
+        let mut play = Play::default();
+        match words.as_slice() {
+            ["echo", text] => (play.output, play.exit) = (text.as_bytes().to_vec(), exit(0, 0, ExitReason::ByItself)),
+            ["cat"] => play.echoes = true,
+            ["sleep"] => {}
+            ["slow"] => tokio::time::sleep(Duration::from_millis(100)).await,
+            _ => return Err(refuse("command_not_found")),
+        }
+        self.change(&request.process_id, |slot| *slot = play);
+        Ok(Response::new(StartReply {}))
+    }
+
+    async fn list(&self, _: Request<ListRequest>) -> Answer<ListReply> {
+        let status = |(id, play): (&String, &Play)| ProcessStatus {
+            process_id: id.clone(),
+            exit: play.exit,
+            output_start: play.acknowledged,
+            ..ProcessStatus::default()
+        };
+        Ok(Response::new(ListReply { processes: lock(&self.0.processes).iter().map(status).collect() }))
+    }
+
+    type FollowStream = Boxed<FollowEvent>;
+    async fn follow(&self, request: Request<Streaming<FollowRequest>>) -> Answer<Self::FollowStream> {
+        let mut requests = request.into_inner();
+        let Some(FollowRequest { message: Some(follow_request::Message::From(from)) }) = requests.message().await?
+        else {
+            return Err(refuse("bad_request"));
+        };
+        let id = from.process_id;
+        if self.play(&id).is_none() {
+            return Err(refuse("unknown_process"));
+        }
+        let (script, name) = (self.clone(), id.clone());
+        tokio::spawn(async move {
+            while let Ok(Some(request)) = requests.message().await {
+                if let Some(follow_request::Message::Acknowledge(offset)) = request.message {
+                    script.change(&name, |play| play.acknowledged = offset);
+                }
+            }
+        });
+        let script = self.clone();
+        let next = move |(mut offset, told): (usize, bool)| {
+            let (script, id) = (script.clone(), id.clone());
+            async move {
+                loop {
+                    let changed = script.0.changed.notified();
+                    let play = script.play(&id)?;
+                    if play.output.len() > offset {
+                        let data = Bytes::copy_from_slice(&play.output[offset..play.output.len().min(offset + CHUNK)]);
+                        let output = Output { offset: offset as u64, stream: 0, at_ms: 0, data };
+                        offset += output.data.len();
+                        let event = Some(follow_event::Event::Output(output));
+                        return Some((Ok(FollowEvent { event }), (offset, told)));
+                    }
+                    match play.exit {
+                        Some(_) if told => return None,
+                        Some(exit) => {
+                            let event = Some(follow_event::Event::Exit(exit));
+                            return Some((Ok(FollowEvent { event }), (offset, true)));
+                        }
+                        None => changed.await,
+                    }
+                }
+            }
+        };
+        Ok(Response::new(Box::pin(stream::unfold((from.offset as usize, false), next))))
+    }
+
+    async fn write_input(&self, request: Request<WriteInputRequest>) -> Answer<WriteInputReply> {
+        let request = request.into_inner();
+        let mut offset = 0;
+        self.change(&request.process_id, |play| {
+            play.input += request.data.len() as u64;
+            offset = play.input;
+            if play.echoes {
+                play.output.extend_from_slice(&request.data);
+            }
+            if request.eof {
+                play.exit = exit(0, 0, ExitReason::ByItself);
+            }
+        });
+        Ok(Response::new(WriteInputReply { offset }))
+    }
+
+    async fn signal(&self, request: Request<SignalRequest>) -> Answer<SignalReply> {
+        let SignalRequest { process_id, signal } = request.into_inner();
+        if signal == 9 && lock(&self.0.left_behind).remove(&process_id) {
+            return Ok(Response::new(SignalReply {}));
+        }
+        self.play(&process_id).filter(|play| play.exit.is_none()).ok_or_else(|| refuse("process_over"))?;
+        self.change(&process_id, |play| play.exit = exit(128 + signal, signal, ExitReason::Killed));
+        Ok(Response::new(SignalReply {}))
+    }
+
+    async fn forget(&self, request: Request<ForgetRequest>) -> Answer<ForgetReply> {
+        lock(&self.0.processes).remove(&request.into_inner().process_id);
+        Ok(Response::new(ForgetReply {}))
+    }
+
+    async fn resize(&self, _: Request<ResizeRequest>) -> Answer<ResizeReply> {
+        Err(refuse("no_terminal"))
+    }
+
+    async fn stat(&self, _: Request<StatRequest>) -> Answer<Entry> {
+        Err(refuse("unknown_file"))
+    }
+
+    type ListDirectoryStream = Boxed<Entry>;
+    async fn list_directory(&self, _: Request<ListDirectoryRequest>) -> Answer<Self::ListDirectoryStream> {
+        Err(refuse("unknown_file"))
+    }
+
+    type ReadFileStream = Boxed<FileData>;
+    async fn read_file(&self, _: Request<ReadFileRequest>) -> Answer<Self::ReadFileStream> {
+        Err(refuse("unknown_file"))
+    }
+
+    /// Answers before the body has ended.
+    async fn write_file(&self, _: Request<Streaming<WriteFileRequest>>) -> Answer<WriteFileReply> {
+        Err(refuse("disk_full"))
+    }
+
+    async fn remove(&self, _: Request<RemoveRequest>) -> Answer<RemoveReply> {
+        Err(refuse("unknown_file"))
+    }
+
+    type PackStream = Boxed<FileData>;
+    async fn pack(&self, _: Request<PackRequest>) -> Answer<Self::PackStream> {
+        Err(refuse("unknown_file"))
+    }
+
+    async fn unpack(&self, _: Request<Streaming<UnpackRequest>>) -> Answer<UnpackReply> {
+        Err(refuse("bad_archive"))
+    }
+}

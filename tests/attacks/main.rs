@@ -1,0 +1,179 @@
+//! The attack suite: what breaks sandboxes in the wild, tried for real from inside, each attempt beside a control that
+//! succeeds without the fence. Without a harness: the probes inside a sandbox are this very program, executed again.
+//! `make attacks` runs it as root and as an ordinary user; an argument chooses attacks by a part of their names.
+
+mod archives;
+mod attack;
+mod files;
+mod files_api;
+mod identity;
+mod inside;
+mod kernel;
+mod limits;
+mod neighbours;
+mod operator;
+mod policy;
+mod processes;
+mod races;
+mod score;
+mod shared;
+mod stage;
+#[path = "../../crates/sandbar/tests/support/mod.rs"]
+mod support;
+mod sys;
+mod terminals;
+mod web;
+
+use std::process::ExitCode;
+
+use attack::{Attack, Control, Finding};
+use score::{Line, Score, say};
+use stage::{Stage, UNSHARED, recipe};
+use support::Outcome;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["--inside", name, rest @ ..] => inside::main(name, rest),
+        ["--deny", layer, command @ ..] => policy::deny(layer, command),
+        chosen => match run(chosen.iter().find(|word| !word.starts_with('-')).unwrap_or(&"")) {
+            Ok(code) => code,
+            Err(error) => {
+                say(&format!("the suite itself failed: {error}"));
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+fn all() -> Vec<Attack> {
+    [
+        files::all(),
+        files_api::all(),
+        archives::all(),
+        races::all(),
+        operator::all(),
+        kernel::all(),
+        processes::all(),
+        terminals::all(),
+        limits::all(),
+        neighbours::all(),
+        shared::all(),
+        identity::all(),
+        web::all(),
+        policy::all(),
+    ]
+    .concat()
+}
+
+fn run(chosen: &str) -> Outcome<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut score = Score::default();
+    let each = |attack: &Attack| attack.profiles.iter().map(|profile| (attack.clone(), *profile)).collect::<Vec<_>>();
+    let mut attacks: Vec<_> = all().iter().flat_map(each).collect();
+    attacks.retain(|(attack, profile)| attack.title(profile).contains(chosen));
+    if attacks.is_empty() {
+        return Ok(score.finish());
+    }
+    runtime.block_on(async {
+        let stage = Stage::open().await?;
+        for (attack, profile) in attacks {
+            let line = one(&stage, &attack, profile).await;
+            score.add(attack.class, &attack.title(profile), line);
+        }
+        stage.close().await
+    })?;
+    Ok(score.finish())
+}
+
+/// By these the kernel says that it was built without something; a fence says EPERM or EACCES.
+const MISSING: &[&str] = &["ENOSYS", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT", "SIGSEGV"];
+
+/// The attempt, then its control: an attempt that cannot succeed shows nothing.
+async fn one(stage: &Stage, attack: &Attack, profile: &'static str) -> Line {
+    let text = recipe(profile, attack.with, &[]);
+    let found = match tried(stage, attack, profile, &text).await {
+        Ok(found) => found,
+        Err(error) => {
+            stage.forget(&text);
+            return Line::Failed(format!("could not be tried: {error}"));
+        }
+    };
+    let how = match found {
+        Finding::Contained(how) => how,
+        Finding::Escaped(what) => return Line::Escaped(what),
+        Finding::NotRun(why) => return Line::NotRun(why),
+    };
+    if !attack.contained.split('|').any(|wanted| how.contains(wanted)) {
+        return Line::Failed(format!("contained by {how}, not by {}", attack.contained));
+    }
+    match control(stage, attack, profile, attack.control).await {
+        Ok((_, Finding::Escaped(what))) => Line::Contained { how, control: Ok(what) },
+        Ok((_, Finding::NotRun(why))) => Line::Contained { how, control: Err(why) },
+        Ok((_, Finding::Contained(missing))) if MISSING.contains(&missing.as_str()) => {
+            Line::Contained { how, control: Err(format!("this kernel does not have it: {missing}")) }
+        }
+        Ok((where_, Finding::Contained(also))) => {
+            Line::Failed(format!("contained by {how}; its control {where_} too: {also}"))
+        }
+        Err(error) => Line::Failed(format!("contained by {how}; its control could not be tried: {error}")),
+    }
+}
+
+async fn tried(stage: &Stage, attack: &Attack, profile: &'static str, text: &str) -> Outcome<Finding> {
+    match stage.target(profile, text).await {
+        Ok(target) => stage.attempt(&target, attack.attempt).await,
+        // More was asked for than the profile has, and this host says what it lacks for it.
+        Err(error) if !attack.with.is_empty() && is_refused(error.as_ref()) => Ok(Finding::not_run(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_refused(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    let client = error.downcast_ref::<sandbar_client::Error>();
+    client.and_then(sandbar_client::Error::code) == Some(sandbar_api::Code::NotEnforceable)
+}
+
+/// Where the control was tried, and what became of it.
+async fn control(
+    stage: &Stage,
+    attack: &Attack,
+    profile: &'static str,
+    control: Control,
+) -> Outcome<(String, Finding)> {
+    let elsewhere = async |place: String, text: String| -> Outcome<(String, Finding)> {
+        let found = tried(stage, attack, profile, &text).await;
+        if found.is_err() {
+            stage.forget(&text);
+        }
+        Ok((place.clone(), said(&place, found?)))
+    };
+    match control {
+        Control::Without(layers) => {
+            elsewhere(format!("without {}", layers.join(" and ")), recipe(profile, attack.with, layers)).await
+        }
+        Control::Template(text) => {
+            elsewhere(format!("with {}", text.trim().replace('\n', ", ")), text.to_owned()).await
+        }
+        Control::Host => Ok(("on the host".into(), said("on the host", stage.on_host(&[], attack.attempt)?))),
+        Control::Unshared => {
+            let place = "in namespaces without a fence";
+            Ok((place.into(), said(place, stage.on_host(UNSHARED, attack.attempt)?)))
+        }
+        Control::Act(place, act) => {
+            let target = stage.target(profile, &recipe(profile, attack.with, &[])).await?;
+            Ok((place.into(), said(place, act(stage, &target).await?)))
+        }
+        Control::NotRun(why) => Ok((String::new(), Finding::not_run(why))),
+        Control::PerUser(root, user) => {
+            Box::pin(self::control(stage, attack, profile, if stage.is_root { *root } else { *user })).await
+        }
+    }
+}
+
+fn said(place: &str, found: Finding) -> Finding {
+    match found {
+        Finding::Escaped(what) => Finding::Escaped(format!("{place}: {what}")),
+        other => other,
+    }
+}

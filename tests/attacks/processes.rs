@@ -1,0 +1,239 @@
+//! Processes: the guest and its minders as victims, and trees that would outlive their end.
+
+use std::time::Duration;
+
+use sandbar_api::{ExitReason, HumanDuration, StartProcess};
+
+use crate::{
+    attack::{
+        Attack, Class,
+        Control::{self, Host, Unshared},
+        Finding, act,
+    },
+    files_api::alive,
+    stage::{Stage, Target, recipe, request},
+    support::{Outcome, until},
+};
+
+pub(crate) fn all() -> Vec<Attack> {
+    let doing = |name, act, control| Attack::act(Class::Processes, name, act, control);
+    let shell = |name, script, control| Attack::shell(Class::Processes, name, script, control);
+    let survives = || Control::Act("ended by TERM, which reaches the group alone", act!(survives_term));
+    vec![
+        doing(
+            "every_signal_to_the_guest",
+            act!(signal_guest),
+            Control::Act("to a process of its own", act!(signal_own)),
+        ),
+        doing("killing_the_minder", act!(kill_minder), survives()),
+        doing("stopping_the_minder", act!(stop_minder), survives()),
+        doing("daemon_after_kill", act!(daemon_kill), survives()),
+        doing("daemon_after_timeout", act!(daemon_timeout), survives()),
+        doing("subreaper_after_kill", act!(subreaper), survives()),
+        doing("daemon_after_delete", act!(daemon_delete), survives()),
+        Attack::probe(
+            Class::Processes,
+            "others_in_proc",
+            "keep theirs to themselves",
+            Control::Act("of a process of its own", act!(own_in_proc)),
+        ),
+        shell(
+            "limits_of_the_guest",
+            "prlimit --pid 1 --nofile=3:3 2>/dev/null && echo escaped: changed || echo contained: refused",
+            Control::Act("of a process of its own, without seccomp", act!(own_limits)),
+        ),
+        shell(
+            "priority_of_the_guest",
+            "renice -n 19 -p 1 >/dev/null 2>&1 && echo escaped: lowered || echo contained: refused",
+            Control::Act("of a process of its own", act!(own_priority)),
+        ),
+        shell(
+            "processors_of_the_guest",
+            "taskset -pc 0 1 >/dev/null 2>&1 && echo escaped: pinned || echo contained: refused",
+            Control::Act("of a process of its own", act!(own_priority)),
+        ),
+        Attack::probe(Class::Processes, "core_dump", "nothing was dumped", Host),
+        shell("processes_of_the_host", PROCESSES, Host),
+        shell(
+            "kill_by_the_hosts_pid",
+            "kill -0 $SERVER_PID 2>/dev/null && echo escaped: the server can be signalled || echo contained: no such process",
+            Host,
+        ),
+        doing("kill_everybody", act!(kill_everybody), Control::Act("of a process of its own", act!(signal_own))),
+        shell(
+            "oom_score_of_the_guest",
+            "(echo 1000 > /proc/1/oom_score_adj) 2>/dev/null && echo escaped: set || echo contained: refused",
+            Unshared,
+        ),
+        shell(
+            "cgroups",
+            "if [ -d /sys/fs/cgroup ] && ls /sys/fs/cgroup >/dev/null 2>&1 || grep -q cgroup /proc/self/mountinfo; then echo escaped: mounted; else echo contained: none is mounted; fi",
+            Host,
+        ),
+        doing("impersonating_the_guest", act!(impersonate), Control::Act("on the host", act!(host_socket))),
+    ]
+}
+
+async fn own_priority(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let script = "sleep 20 & renice -n 19 -p $! >/dev/null && taskset -pc 0 $! >/dev/null && echo escaped: lowered and pinned; kill $!";
+    let ran = stage.sh(target, script).await?;
+    Finding::parse(&ran.stdout).ok_or_else(|| ran.stderr.into())
+}
+
+async fn own_limits(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let open = stage.target(target.profile, &recipe(target.profile, "", &["seccomp"])).await?;
+    let script = "sleep 20 & prlimit --pid $! --nofile=64:64 && echo escaped: they were changed; kill $!";
+    let ran = stage.sh(&open, script).await?;
+    Finding::parse(&ran.stdout).ok_or_else(|| ran.stderr.into())
+}
+
+const PROCESSES: &str = "count=$(ls /proc | grep -c '^[0-9]')
+[ -e /proc/$SERVER_PID/cmdline ] && tr '\\0' ' ' < /proc/$SERVER_PID/cmdline | grep -q 'up --listen' && echo \"escaped: the server is one of $count\" || echo contained: its own alone";
+
+/// Everything it can reach but itself: whoever minds it too, where there is one uid for all.
+async fn kill_everybody(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let victim = stage.fresh(target.profile, &recipe(target.profile, "", &[])).await?;
+    let before = stage.sh(&victim, "kill -9 -1; sleep 0.1; echo alone").await.map(|ran| ran.stdout);
+    let found = alive(stage, &victim, &format!("the guest answers, after {before:?}")).await;
+    stage.delete(&victim).await?;
+    found
+}
+
+async fn signal_guest(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let script = "i=1; while [ $i -le 64 ]; do kill -$i 1 2>/dev/null; i=$((i+1)); done; echo tried";
+    let ran = stage.sh(target, script).await?;
+    if ran.stdout != "tried\n" {
+        return Err(format!("not tried: {ran:?}").into());
+    }
+    alive(stage, target, "it answers").await
+}
+
+async fn signal_own(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let ran = stage.sh(target, "sleep 20 & kill -9 $!; wait $!; echo $?").await?;
+    Ok(if ran.stdout == "137\n" { Finding::escaped("it died") } else { Finding::contained(ran.stdout) })
+}
+
+/// What is left of a marked process after its end.
+async fn left(stage: &Stage, target: &Target, mark: &str) -> Outcome<bool> {
+    // A pattern that does not match itself, where it is an argument.
+    let (first, rest) = mark.split_at(1);
+    let script = format!("grep -las '[{first}]{rest}' /proc/[0-9]*/cmdline | head -n 1");
+    Ok(!stage.sh(target, &script).await?.stdout.is_empty())
+}
+
+/// Starts `script` in a sandbox of its own, ends it, and looks whether the sleeper with the mark is still there.
+async fn outlives(stage: &Stage, target: &Target, script: &str, end: &str) -> Outcome<Finding> {
+    let text = recipe(target.profile, "", &[]);
+    let victim = stage.fresh(target.profile, &text).await?;
+    let mark = format!("77{}", 10_000 + stage.number());
+    let request = StartProcess {
+        argv: ["sh", "-c", &script.replace("MARK", &mark)].map(str::to_owned).to_vec(),
+        ..StartProcess::default()
+    };
+    let process = stage.client.start_process(&victim.id, &request).await?.id.to_string();
+    until("the daemon runs", async || left(stage, &victim, &mark).await).await?;
+    if let Err(error) = stage.client.signal(&victim.id, &process, end).await
+        && error.code() != Some(sandbar_api::Code::ProcessOver)
+    {
+        return Err(error.into());
+    }
+    // Gone soon, or still there: the kernel takes a moment either way.
+    let deadline =
+        std::time::Instant::now() + if end == "KILL" { Duration::from_secs(5) } else { Duration::from_millis(300) };
+    let mut there = true;
+    while there && std::time::Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        there = left(stage, &victim, &mark).await?;
+    }
+    stage.delete(&victim).await?;
+    Ok(if there { Finding::escaped("the daemon lives on") } else { Finding::contained("nothing is left") })
+}
+
+const DAEMON: &str = "setsid sh -c 'setsid sleep MARK & exit' & sleep 600";
+
+async fn daemon_kill(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    outlives(stage, target, DAEMON, "KILL").await
+}
+
+async fn survives_term(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    outlives(stage, target, DAEMON, "TERM").await
+}
+
+/// Whoever kills the one that minds its tree would have a tree that nobody minds.
+async fn kill_minder(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    outlives(stage, target, "setsid sleep MARK & sleep 0.2; kill -9 $PPID; sleep 600", "KILL").await
+}
+
+async fn stop_minder(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    outlives(stage, target, "setsid sleep MARK & sleep 0.2; kill -STOP $PPID; sleep 600", "KILL").await
+}
+
+/// A process that adopts its orphans itself, so that they never come to the minder.
+async fn subreaper(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    outlives(stage, target, "/workspace/attacks --inside subreaper MARK; sleep 600", "KILL").await
+}
+
+async fn daemon_timeout(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let mark = format!("77{}", 10_000 + stage.number());
+    let mut timed = request(&["sh", "-c", &DAEMON.replace("MARK", &mark)]);
+    timed.timeout = Some(HumanDuration(Duration::from_millis(300)));
+    let ran = stage.client.exec(&target.id, &timed).await?;
+    if ran.exit.reason != ExitReason::Timeout {
+        return Ok(Finding::escaped(format!("it ended by {:?}", ran.exit.reason)));
+    }
+    let there = left(stage, target, &mark).await?;
+    Ok(if there { Finding::escaped("the daemon lives on") } else { Finding::contained("nothing is left") })
+}
+
+/// By the host's own eyes: no process that has the sandbox's files mounted.
+async fn daemon_delete(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let victim = stage.fresh(target.profile, &recipe(target.profile, "", &[])).await?;
+    stage.sh(&victim, "setsid sh -c 'setsid sleep 600 & exit' >/dev/null 2>&1 & sleep 0.1").await?;
+    let mounted = || -> Outcome<bool> {
+        for entry in std::fs::read_dir("/proc")?.flatten() {
+            let mounts = std::fs::read_to_string(entry.path().join("mountinfo")).unwrap_or_default();
+            if mounts.contains(victim.shared.file_name().unwrap_or_default().to_string_lossy().as_ref()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    if !mounted()? {
+        return Err("its processes cannot be seen from the host".into());
+    }
+    stage.delete(&victim).await?;
+    let deadline = std::time::Instant::now() + Duration::from_secs(5);
+    while mounted()? {
+        if std::time::Instant::now() > deadline {
+            return Ok(Finding::escaped("something of it still runs"));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(Finding::contained("nothing is left"))
+}
+
+async fn own_in_proc(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    stage.probe(target, &["own_in_proc"]).await
+}
+
+/// The socket by which the server speaks to the guest.
+async fn impersonate(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let script = "grep -v -e Path -e '^$' /proc/net/unix | awk '$8 ~ /sock/ {print $8}' | head -n 1; find / -xdev -name '*.sock' 2>/dev/null | head -n 1";
+    let found = stage.sh(target, script).await?.stdout;
+    let names: Vec<_> = found.lines().collect();
+    for name in &names {
+        let tried = stage.exec(target, &["test", "-w", name]).await?;
+        if tried.exit.code == 0 {
+            return Ok(Finding::escaped(format!("{name} can be reached")));
+        }
+    }
+    Ok(Finding::contained(format!("no socket can be reached of {names:?}")))
+}
+
+async fn host_socket(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let place = stage.server.home.path().join("local").join(&target.id);
+    let script = "find \"$1\" -name '*.sock' -o -type s | head -n 1";
+    let ran = std::process::Command::new("sh").args(["-c", script, "sh"]).arg(&place).output()?;
+    let found = String::from_utf8_lossy(&ran.stdout);
+    Ok(if found.is_empty() { Finding::contained("there is none") } else { Finding::escaped(found.trim()) })
+}
