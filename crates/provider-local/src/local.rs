@@ -2,32 +2,28 @@
 
 use std::{
     fs, io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::DirBuilderExt,
-    },
+    os::{fd::OwnedFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use async_trait::async_trait;
-use rustix::process::Signal;
-use sandbar_api::{Layer, LayerReport, Requirement, Root, SandboxId, SnapshotId, User, WorkspaceSource};
+use sandbar_api::{LayerReport, SandboxId, SnapshotId, WorkspaceSource};
 use sandbar_guest::protocol::RenameRequest;
 use sandbar_provider::{Counters, Error, Found, Guest, HostReport, Provider, Spec};
 use tokio::sync::Mutex;
 
 use crate::{
     base,
-    cgroup::{Groups, Shape},
+    cgroup::Groups,
     directory::{self, Data, Record},
     disk,
     forge::Forge,
     guest_pid, inspect,
-    launch::{Below, Bind, Launch, Request, RootKind},
+    launch::{Bind, Request},
     launcher::SOCKET,
     layer::{self, Layers},
-    probe, snapshot, sys,
+    life, probe, snapshot,
     uids::{Register, Uids},
 };
 
@@ -50,7 +46,7 @@ pub struct Local {
 pub(crate) struct Shared {
     /// Holds a directory for each sandbox.
     pub(crate) directory: PathBuf,
-    base: PathBuf,
+    pub(crate) base: PathBuf,
     pub(crate) register: Register,
     pub(crate) forge: Forge,
     pub(crate) groups: Groups,
@@ -58,7 +54,7 @@ pub(crate) struct Shared {
     /// Held while it is decided which layers are stood on, so that none goes from under a sandbox being made.
     pub(crate) standing: Mutex<()>,
     /// The directory is on btrfs and we may use its subvolumes.
-    subvolumes: bool,
+    pub(crate) subvolumes: bool,
 }
 
 impl Local {
@@ -154,179 +150,6 @@ impl Local {
     pub(crate) fn record(&self, id: &SandboxId) -> Result<Record, Error> {
         directory::read(&self.path(id))?.ok_or_else(|| Error::Unknown(id.clone()))
     }
-
-    /// Boots the guest and returns when it serves.
-    async fn boot(&self, path: &Path, record: &Record, spec: &Spec) -> Result<(), Error> {
-        let shared = &self.shared;
-        if !shared.register.keep(record.uids, path)? {
-            return Err(Error::NotEnforceable {
-                layer: "uid separation",
-                cause: "another sandbox of this host has the uids of this one".into(),
-                fix: "Delete one of the two; /run/sandbar/uids tells who has which.".into(),
-            });
-        }
-        let groups = shared.groups.make(&spec.id, &spec.limits, record.uids)?;
-        let opened = directory::open(path, record, spec)?;
-        let mut fds = vec![opened.directory, opened.lower];
-        let workspace = opened.workspace.map(|(directory, bound)| {
-            fds.push(directory);
-            bound
-        });
-        fds.extend(opened.image);
-        let mut layers = Vec::new();
-        for id in &record.layers {
-            let (below, fd) = self.below(id)?;
-            layers.push(below);
-            fds.push(fd);
-        }
-        let shape = groups.map(|groups| {
-            let shape = Shape { joins: groups.joins.len() };
-            fds.extend([groups.guest, groups.work]);
-            fds.extend(groups.joins);
-            shape
-        });
-        let launch = Launch {
-            id: spec.id.clone(),
-            hostname: spec.hostname.clone(),
-            uids: record.uids,
-            root: match spec.root {
-                Root::Host => RootKind::Host,
-                Root::Image { .. } => RootKind::Image,
-            },
-            user: spec.user,
-            workspace,
-            data: record.data,
-            lower: record.lower.clone(),
-            layers,
-            asked: spec.layers.clone(),
-            tmp_size: spec.limits.tmpfs.map(|size| size.0),
-            open_files: spec.limits.open_files,
-            groups: shape,
-        };
-        shared.forge.ask(Request::Launch(Box::new(launch)), fds).await.map(drop)
-    }
-
-    fn below(&self, id: &SnapshotId) -> Result<(Below, OwnedFd), Error> {
-        let layers = &self.shared.layers;
-        let lost = || Error::io(format!("find the layer {id}"))(io::ErrorKind::NotFound.into());
-        let layer = layers.read(id)?.ok_or_else(lost)?;
-        let path = layers.path(id);
-        let (path, fd) = match layer.data {
-            Data::Plain => (path.clone(), directory::open_path(&path)?),
-            Data::Subvolume => (path.join(directory::DATA), directory::open_path(&path.join(directory::DATA))?),
-            Data::Image => (path.join(disk::IMAGE), directory::open_image(&path.join(disk::IMAGE))?),
-        };
-        Ok((Below { path, uids: layer.uids, data: layer.data }, fd))
-    }
-
-    /// Kills the guest, and with it, as PID 1 of its namespace, everything in the sandbox; returns when all is gone.
-    async fn end(&self, id: &SandboxId) -> Result<(), Error> {
-        if let Some(guest) = self.guest(id)? {
-            match rustix::process::pidfd_send_signal(&guest, Signal::KILL) {
-                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-                Err(errno) => return Err(Error::io("kill the guest")(errno.into())),
-            }
-            ended(guest).await?;
-        }
-        self.shared.groups.remove(id).map_err(Error::io("remove the sandbox's control groups"))?;
-        let directory = fs::File::open(self.path(id)).map_err(Error::io("open the sandbox's directory"))?;
-        guest_pid::forget(directory.as_fd()).map_err(Error::io("remove guest.pid"))
-    }
-
-    /// A directory of the host may be bound if it does not show, or lie in, Sandbar's own data.
-    fn check_workspace(&self, workspace: &WorkspaceSource) -> Result<WorkspaceSource, Error> {
-        let WorkspaceSource::Bind { path } = workspace else { return Ok(workspace.clone()) };
-        let bad =
-            |cause: String, fix: &str| Error::BadSpec { what: format!("workspace {path}"), cause, fix: fix.into() };
-        let real = Path::new(path)
-            .canonicalize()
-            .map_err(|error| bad(error.to_string(), "Bind a directory that exists on the server's host."))?;
-        if !real.is_dir() {
-            return Err(bad("it is not a directory".into(), "Bind a directory."));
-        }
-        let home = self.shared.directory.parent().unwrap_or(&self.shared.directory);
-        if home.starts_with(&real) || real.starts_with(home) {
-            return Err(bad(
-                format!("it overlaps Sandbar's home {}", home.display()),
-                "Bind a directory that neither contains the home nor lies in it.",
-            ));
-        }
-        match real.into_os_string().into_string() {
-            Ok(path) => Ok(WorkspaceSource::Bind { path }),
-            Err(_) => Err(bad("its path is not UTF-8".into(), "Rename it, or bind a link's target that is.")),
-        }
-    }
-
-    /// What this host, or this combination, cannot do is refused before anything is made.
-    fn check(&self, spec: &Spec) -> Result<(), Error> {
-        let ranges = self.shared.register.has_ranges();
-        let unprivileged = |layer: &'static str, cause: &str| {
-            let (cause, fix) = (cause.to_owned(), "Run `sandbar up` as root.".to_owned());
-            Err(Error::NotEnforceable { layer, cause, fix })
-        };
-        if !ranges && spec.requirement(Layer::Users) == Requirement::Required {
-            return unprivileged("uid separation", "an ordinary user has one uid, shared by all its sandboxes");
-        }
-        if !ranges && spec.user == User::Root {
-            return unprivileged(
-                "root inside",
-                "an ordinary user has no uids that files of the host's could belong to",
-            );
-        }
-        if spec.limits.disk.is_some() {
-            if !ranges {
-                return Err(disk::refused(
-                    "an ordinary user cannot mount a disk image".into(),
-                    "Run `sandbar up` as root.",
-                ));
-            }
-            disk::can_make()?;
-        }
-        let no_exec = spec.requirement(Layer::NoExec) != Requirement::Off;
-        let read_only = spec.requirement(Layer::ReadOnlyRoot) != Requirement::Off;
-        if no_exec && (spec.user == User::Root || matches!(spec.root, Root::Image { .. }) && !read_only) {
-            return Err(Error::NotEnforceable {
-                layer: "no execution outside the workspace",
-                cause: "its programs are where the sandbox may write".into(),
-                fix: "Ask for read_only_root as well, and for the user `agent`.".into(),
-            });
-        }
-        Ok(())
-    }
-
-    /// What a new sandbox stands on, and how its own files are held.
-    fn plan(&self, spec: &Spec, path: &Path) -> Result<Record, Error> {
-        let shared = &self.shared;
-        let (lower, layers) = match &spec.from {
-            None => (directory::lower(&shared.base, &spec.root)?, Vec::new()),
-            Some(from) => {
-                let layer = shared.layers.usable(from)?;
-                let layers: Vec<_> = [from.clone()].into_iter().chain(layer.below).collect();
-                if layers.len() > layer::DEEPEST {
-                    return Err(Error::BadSpec {
-                        what: format!("snapshot {from}"),
-                        cause: format!("it stands on more than {} others", layer::DEEPEST - 1),
-                        fix: "Copy the files into a new sandbox.".into(),
-                    });
-                }
-                (layer.lower, layers)
-            }
-        };
-        let data = match spec.limits.disk {
-            Some(_) => Data::Image,
-            None if shared.subvolumes => Data::Subvolume,
-            None => Data::Plain,
-        };
-        Ok(Record { uids: shared.register.take(path)?, lower, data, layers })
-    }
-
-    /// Whether there is no room left within the disk limit: ext4 refuses a write that does not fit as a whole, so a program
-    /// that writes much at once fails before the last block is gone.
-    fn is_full(&self, id: &SandboxId) -> bool {
-        const LITTLE: u64 = 1024 * 1024;
-        let Ok(Some(root)) = self.root(id) else { return false };
-        rustix::fs::fstatvfs(&root).is_ok_and(|found| found.f_bavail * found.f_frsize < LITTLE || found.f_favail == 0)
-    }
 }
 
 #[async_trait]
@@ -352,7 +175,7 @@ impl Provider for Local {
             Ok(()) => {
                 drop(standing);
                 // While the disk takes the record, the kernel makes the sandbox.
-                let (synced, booted) = tokio::join!(synced(&path), self.boot(&path, &record, &spec));
+                let (synced, booted) = tokio::join!(life::synced(&path), self.boot(&path, &record, &spec));
                 booted.and(synced)
             }
             Err(error) => Err(error),
@@ -432,7 +255,7 @@ impl Provider for Local {
 
     async fn counters(&self, id: &SandboxId) -> Result<Counters, Error> {
         let counters = self.shared.groups.counters(id);
-        Ok(Counters { disk_full: self.record(id)?.data == Data::Image && self.is_full(id), ..counters })
+        Ok(Counters { disk_full: self.record(id)?.data == Data::Image && life::is_full(self, id), ..counters })
     }
 
     async fn refused_fork(&self, id: &SandboxId) -> Result<(), Error> {
@@ -488,25 +311,10 @@ impl Provider for Local {
 
     async fn gone(&self, id: &SandboxId) -> Result<(), Error> {
         match self.guest(id)? {
-            Some(guest) => ended(guest).await,
+            Some(guest) => life::ended(guest).await,
             None => Ok(()),
         }
     }
-}
-
-async fn synced(path: &Path) -> Result<(), Error> {
-    let at = path.to_owned();
-    tokio::task::spawn_blocking(move || directory::sync(&at))
-        .await
-        .unwrap_or_else(|error| Err(io::Error::other(error)))
-        .map_err(|error| directory::disk(path, "write to disk", error))
-}
-
-/// A pidfd is readable when its process is dead.
-async fn ended(guest: OwnedFd) -> Result<(), Error> {
-    let failed = || Error::io("wait for the guest");
-    let guest = sys::watch(guest).map_err(failed())?;
-    guest.readable().await.map(|_| ()).map_err(failed())
 }
 
 fn is_btrfs(path: &Path) -> bool {
