@@ -61,7 +61,7 @@ pub(crate) fn all() -> Vec<Attack> {
         shell("hard_link_to_another_users_file", LINK, Unshared),
         shell("execute_from_tmp", EXECUTE, Template("profile = \"standard\"\n")).on(&["hardened"]),
         shell("execute_by_the_loader", LOADER, Template("profile = \"standard\"\n")).on(&["hardened"]),
-        probe("memfd_exec", "EACCES|EPERM", Template("profile = \"standard\"\n")).on(&["hardened"]),
+        probe("memfd_exec", "ENOSYS|EACCES|EPERM", Template("profile = \"standard\"\n")).on(&["hardened"]),
         shell("write_to_the_root", ROOT, Template("profile = \"standard\"\n")).on(&["hardened"]),
         doing("link_in_a_bound_workspace", act!(link_in_workspace), Control::Act("on the host", act!(link_on_host))),
         doing("bound_workspace_swapped_for_a_link", act!(swapped), Control::Act("unchanged", act!(not_swapped))),

@@ -105,7 +105,6 @@ const BY_ROOT: &[&str] = &[
 const FAMILIES: &[&str] = &[
     "socket_vsock",
     "socket_alg",
-    "socket_netlink_audit",
     "socket_netlink_netfilter",
     "socket_netlink_xfrm",
     "socket_netlink_uevent",
@@ -129,6 +128,8 @@ pub(crate) fn all() -> Vec<Attack> {
         .chain(of(FAMILIES, SECCOMP))
         .chain(by_root)
         .chain([
+            // As on a kernel without it, which programs that log to it take for an answer.
+            probe("socket_netlink_audit", "EPERM|EPROTONOSUPPORT", SECCOMP),
             probe("socket_packet", "EPERM", OPEN_ROOT),
             probe("socket_packet_by_high_bits", "EPERM", OPEN_ROOT),
             probe("socket_key", "EPERM", OPEN_ROOT),

@@ -164,16 +164,16 @@ async fn explode(stage: &Stage, target: &Target, bomb: &Bomb, limits: &str) -> O
     let (ended, answers) = watch(&stage.client, &culprit, &process, target).await?;
     let output = crate::terminals::text(stage, &culprit, &process).await?;
     // Whoever was bombed must still be there to be looked at, and to be deleted.
-    let after =
-        stage.sh(&culprit, "rm -rf /tmp/bomb /tmp/many-* /workspace/bomb; echo alive").await.map(|ran| ran.stdout);
+    let after = stage.sh(&culprit, "rm -rf /tmp/bomb /tmp/many-* /workspace/bomb; echo alive").await;
+    let after = after.map(|ran| format!("{}{:?}", ran.stdout, ran.exit.reason));
     stage.delete(&culprit).await?;
     let exit = ended.exit.ok_or("it has not ended")?;
     let said = Finding::parse(&output);
     if let Some(Finding::Escaped(what)) = &said {
         return Ok(Finding::escaped(what));
     }
-    if after.as_deref().ok() != Some("alive\n") {
-        return Ok(Finding::escaped(format!("the sandbox no longer answers: {after:?}")));
+    if after.as_deref().ok() != Some("alive\nExited") {
+        return Ok(Finding::escaped(format!("the next command did not get through: {after:?}")));
     }
     match bomb.reason {
         Some(wanted) if wanted == exit.reason => {

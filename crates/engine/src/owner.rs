@@ -37,7 +37,7 @@ const SETTLE: Duration = Duration::from_secs(10);
 const HELLO: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Reasons of `stopping` that mark a deletion under way, so that a crash in the middle ends in a deletion.
+/// Reasons that mark a deletion under way, so that a crash in the middle ends in a deletion.
 const DELETING: &str = "deleting";
 const DELETING_IDLE: &str = "deleting_idle";
 const EXPIRED: &str = "expired";
@@ -195,7 +195,7 @@ impl Owner {
     async fn start(&self, why: StateReason) -> Result<Sandbox, Problem> {
         match self.handle.state() {
             SandboxState::Ready => return Ok(self.handle.sandbox()),
-            SandboxState::Stopped | SandboxState::Failed => {}
+            SandboxState::Stopped | SandboxState::Failed if !self.is_going() => {}
             _ => return Err(problem::wrong_state(&self.handle.record.borrow())),
         }
         self.transition(SandboxState::Creating, Some(why)).await?;
@@ -267,28 +267,34 @@ impl Owner {
     }
 
     pub(crate) async fn delete(&self, why: StateReason) -> Result<(), Problem> {
-        let begun = match self.handle.state() {
-            SandboxState::Deleted => return Ok(()),
-            SandboxState::Ready | SandboxState::Paused => Some(match why.code.as_str() {
-                EXPIRED => EXPIRED,
-                IDLE => DELETING_IDLE,
-                _ => DELETING,
-            }),
-            _ => None,
+        let state = self.handle.state();
+        if state == SandboxState::Deleted {
+            return Ok(());
+        }
+        let code = match why.code.as_str() {
+            EXPIRED => EXPIRED,
+            IDLE => DELETING_IDLE,
+            _ => DELETING,
         };
+        let begun = reason(code, why.detail.clone());
         self.handle.fate.send_replace(Fate::Stopping);
         self.handle.close();
         let record = async {
-            match begun {
-                Some(code) => {
-                    self.transition(SandboxState::Stopping, Some(reason(code, why.detail.clone()))).await.map(drop)
+            match state {
+                SandboxState::Ready | SandboxState::Paused => {
+                    self.transition(SandboxState::Stopping, Some(begun)).await.map(drop)
                 }
-                None => Ok(()),
+                _ if self.is_going() => Ok(()),
+                _ => {
+                    let row = self.inner.store.restate(&self.handle.id, begun).await?;
+                    self.publish(row.sandbox);
+                    Ok(())
+                }
             }
         };
-        // The kernel ends it while the disk takes the record. A server that ends in between leaves a sandbox that is
-        // found lost, and can be deleted again.
-        let (recorded, destroyed) = tokio::join!(record, self.handle.provider.destroy(&self.handle.id));
+        // The kernel ends it while the disk takes the record. Files go only then: a server that ends in between leaves a
+        // sandbox that has all of them, or one whose deletion the next start finishes.
+        let (recorded, ended) = tokio::join!(record, self.handle.provider.stop(&self.handle.id));
         match recorded {
             // Its files are gone all the same, which makes room to record that they are.
             Err(problem) if problem.code == Code::DiskFull => {
@@ -296,12 +302,21 @@ impl Owner {
             }
             recorded => recorded?,
         }
-        destroyed.map_err(problem::from_provider)?;
+        if let Err(error) = ended {
+            // Ended once more with its files, and the caller is told of that.
+            tracing::debug!(sandbox = %self.handle.id, %error, "a sandbox to be deleted does not end at once");
+        }
+        self.handle.provider.destroy(&self.handle.id).await.map_err(problem::from_provider)?;
         self.bury(Fate::Stopped).await?;
         self.inner.store.drop_output(&self.handle.id).await?;
         self.transition(SandboxState::Deleted, Some(why)).await?;
         self.inner.registry.remove(&self.handle);
         Ok(())
+    }
+
+    /// Whether its deletion was begun: some of its files may be gone.
+    fn is_going(&self) -> bool {
+        self.handle.record.borrow().reason.as_ref().is_some_and(is_deleting)
     }
 
     /// Why the deletion that was under way was begun.

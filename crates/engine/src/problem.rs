@@ -197,6 +197,9 @@ pub(crate) fn wrong_state(sandbox: &Sandbox) -> Problem {
     let why = sandbox.reason.as_ref().map(|reason| format!(" {}", reason.detail)).unwrap_or_default();
     let fix = match sandbox.state {
         SandboxState::Deleted => return gone(name),
+        _ if sandbox.reason.as_ref().is_some_and(owner::is_deleting) => {
+            format!("`sandbar rm {name}` finishes its deletion.")
+        }
         SandboxState::Creating => "Wait until it is ready.".to_owned(),
         SandboxState::Stopping => format!("Wait until it has stopped, then `sandbar start {name}`."),
         SandboxState::Stopped | SandboxState::Failed => {

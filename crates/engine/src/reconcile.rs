@@ -62,7 +62,7 @@ pub(crate) fn decide(state: SandboxState, deleting: bool, found: Found, same_boo
     match (state, found) {
         (Deleted, Found::Nothing) => Action::Keep,
         (Deleted, Found::Running | Found::Files) => Action::FinishDelete,
-        (Stopping, _) if deleting => Action::FinishDelete,
+        _ if deleting => Action::FinishDelete,
         (Creating | Ready | Paused, Found::Running) => Action::Adopt,
         (Stopping, Found::Running | Found::Files) => Action::FinishStop,
         (Stopped | Failed, Found::Running) => Action::StopStray,
@@ -318,6 +318,8 @@ mod tests {
             (Stopping, false, Found::Files, false, true, Action::FinishStop),
             (Stopping, true, Found::Running, true, true, Action::FinishDelete),
             (Stopping, true, Found::Nothing, true, true, Action::FinishDelete),
+            (Stopped, true, Found::Files, true, true, Action::FinishDelete),
+            (Failed, true, Found::Nothing, false, true, Action::FinishDelete),
             (Ready, false, Found::Files, true, true, Action::Failed("guest_died")),
             (Ready, false, Found::Files, false, true, Action::Stopped),
             (Paused, false, Found::Files, false, true, Action::Stopped),

@@ -37,6 +37,9 @@ pub(crate) struct Boot<'a> {
     pub group: Option<Group>,
 }
 
+/// A quarter of what a host gives each user.
+const INOTIFY_INSTANCES: &str = "32";
+
 pub(crate) fn run(boot: Boot<'_>) -> ! {
     let mut kept = vec![boot.listener.as_fd(), boot.go.as_fd(), boot.status.as_fd()];
     if let Some(group) = &boot.group {
@@ -82,12 +85,14 @@ type Confine = Box<dyn Fn() -> io::Result<()>>;
 
 fn build(launch: &Launch, trees: Vec<OwnedFd>, fence: &Fence) -> Result<Confine, Failure> {
     identity(launch.uids).map_err(Failure::at(Step::Identity, "become the sandbox's root"))?;
+    budget();
     view::build(launch, trees)?;
     rustix::system::sethostname(launch.hostname.as_bytes())
         .map_err(|errno| Failure::at(Step::Hostname, "set the host name")(errno.into()))?;
     sys::loopback_up().map_err(Failure::at(Step::Loopback, "bring loopback up"))?;
-    // Core files of a workload could hold what it was given, and land where nobody counts them.
-    rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })
+    // Core files of a workload could hold what it was given, and land where nobody counts them. One byte, because at zero
+    // the kernel still starts the host's handler of crashes, if it has one, and at one it does not.
+    rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) })
         .map_err(|errno| Failure::at(Step::Capabilities, "forbid core files")(errno.into()))?;
     let confine = fence.arm(launch)?;
     silence().map_err(Failure::at(Step::Dev, "open /dev/null"))?;
@@ -103,6 +108,12 @@ fn identity(uids: Uids) -> io::Result<()> {
         rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
     }
     Ok(())
+}
+
+/// Where all sandboxes of a user share its budget of file watchers, one of them may take only so many. A kernel that
+/// does not bound them per namespace has nothing to be told.
+fn budget() {
+    fs::write("/proc/sys/user/max_inotify_instances", INOTIFY_INSTANCES).ok();
 }
 
 /// The server's standard streams must not be reachable from inside.

@@ -48,7 +48,9 @@ const WANTED: ABI = ABI::V5;
 /// The compiled filters, shared by all sandboxes forked from here.
 pub(crate) struct Fence {
     workload: BpfProgram,
-    unsupported: BpfProgram,
+    /// Of two that refuse, the one installed later says how; so these come after the first.
+    answers: [BpfProgram; 2],
+    no_exec: BpfProgram,
     absent: BpfProgram,
 }
 
@@ -67,7 +69,8 @@ impl Fence {
     pub(crate) fn compile() -> Result<Self, BadFilter> {
         Ok(Self {
             workload: filter::compile(FILTERS, "workload")?,
-            unsupported: filter::compile(FILTERS, "unsupported")?,
+            answers: [filter::compile(FILTERS, "unsupported")?, filter::compile(FILTERS, "pretended")?],
+            no_exec: filter::compile(FILTERS, "no_exec")?,
             absent: filter::compile(FILTERS, "absent")?,
         })
     }
@@ -99,9 +102,10 @@ impl Fence {
         }
         let mut absent = None;
         if asked(Layer::Seccomp) != Requirement::Off {
-            // Of two that refuse, the one installed later says how.
-            let installed = sys::install_filter(&self.workload).and_then(|()| sys::install_filter(&self.unsupported));
-            let installed = installed.map_err(Failure::at(Step::Seccomp, "install the filter"));
+            let no_exec = (asked(Layer::NoExec) != Requirement::Off).then_some(&self.no_exec);
+            let mut filters = [&self.workload].into_iter().chain(&self.answers).chain(no_exec);
+            let installed = filters.try_for_each(|filter| sys::install_filter(filter));
+            let installed = installed.map_err(Failure::at(Step::Seccomp, "install the filters"));
             absent = or_without(asked(Layer::Seccomp), installed)?.map(|()| self.absent.clone());
         }
         let workload = Workload {

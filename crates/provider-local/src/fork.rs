@@ -25,7 +25,7 @@ use crate::{
     launch::{Bind, Go, Keep, Launch, RootKind, Told},
     launcher::{SOCKET, tell},
     step::{Failure, Step},
-    sys::{self, Cloned},
+    sys::{self, Cloned, NotCloned},
     uids::Uids,
 };
 
@@ -91,8 +91,15 @@ pub(crate) fn guest(launch: Launch, fds: Vec<OwnedFd>, fence: &Fence) -> Result<
     let (status_reader, status) = io::pipe().map_err(Failure::at(Step::Listen, "make a pipe"))?;
     let (ours, theirs) = frame::pair().map_err(Failure::at(Step::Listen, "make a socket pair"))?;
 
-    let cloned = sys::clone_into(NAMESPACES as u64, parts.groups.as_ref().map(|groups| &groups.guest))
-        .map_err(Failure::at(Step::Namespaces, "clone3 into user, mount, pid, net, ipc, uts and cgroup namespaces"))?;
+    let owner = launch.uids.root_on_host();
+    let cloned = sys::clone_as(owner, NAMESPACES as u64, parts.groups.as_ref().map(|groups| &groups.guest));
+    let cloned = cloned.map_err(|error| match error {
+        NotCloned::User(error) => Failure::at(Step::Capabilities, "become the sandbox's user and keep them")(error),
+        NotCloned::Clone(error) => {
+            let what = "clone3 into user, mount, pid, net, ipc, uts and cgroup namespaces";
+            Failure::at(Step::Namespaces, what)(error)
+        }
+    })?;
     let (pid, pidfd) = match cloned {
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
         Cloned::Child => {

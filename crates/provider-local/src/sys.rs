@@ -43,6 +43,36 @@ pub(crate) fn clone_into(namespaces: u64, group: Option<&OwnedFd>) -> io::Result
     }
 }
 
+/// Like `clone_into`, as another user of the host, without giving up any capability: what the kernel counts per user,
+/// such as watchers of files, then counts against the owner of the new namespace and not against root.
+pub(crate) fn clone_as(user: Option<u32>, namespaces: u64, group: Option<&OwnedFd>) -> Result<Cloned, NotCloned> {
+    let Some(user) = user else { return clone_into(namespaces, group).map_err(NotCloned::Clone) };
+    let own = rustix::process::geteuid().as_raw();
+    effective(user).map_err(NotCloned::User)?;
+    let cloned = clone_into(namespaces, group).map_err(NotCloned::Clone);
+    // The child is nobody in its namespace until its users are mapped, and then becomes whom it needs to be.
+    if !matches!(cloned, Ok(Cloned::Child)) {
+        effective(own).map_err(NotCloned::User)?;
+    }
+    cloned
+}
+
+/// What failed of `clone_as`.
+pub(crate) enum NotCloned {
+    User(io::Error),
+    Clone(io::Error),
+}
+
+fn effective(user: u32) -> io::Result<()> {
+    let sets = rustix::thread::capabilities(None)?;
+    // SAFETY: no pointers; -1 leaves the real and the saved user as they are. The raw call, for this one thread.
+    if unsafe { libc::syscall(libc::SYS_setresuid, -1, user, -1) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // Leaving root clears the effective set.
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
 /// How far attributes of a mount reach.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {

@@ -226,9 +226,7 @@ fn identity() -> io::Result<()> {
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     };
-    let mut random = [0; 16];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    rustix::io::write(&file, format!("{:032x}\n", u128::from_le_bytes(random)).as_bytes())?;
+    rustix::io::write(&file, format!("{:032x}\n", random()?).as_bytes())?;
     Ok(())
 }
 
@@ -289,9 +287,29 @@ impl Devices {
         let options = [("ptmxmode", "0666"), ("mode", "0620"), ("max", MAX_TERMINALS)];
         attach(&filesystem("devpts", &options, silent)?, "dev/pts")?;
         memory("dev/shm", SHM_SIZE, "1777", 0, quiet)?;
+        boot_id()?;
         // Where there is one uid, it is the workload's own: it could put something else in the place of a device.
         sys::mount_setattr(&dev, libc::MOUNT_ATTR_RDONLY, Reach::Alone, None)
     }
+}
+
+/// One of its own: programs take the host's for the name of a machine. The file has no name once it is mounted.
+fn boot_id() -> io::Result<()> {
+    let place = "dev/boot_id";
+    let random = random()?;
+    let (a, b, c, d, e) =
+        (random >> 96, random >> 80 & 0xffff, random >> 64 & 0xfff, random >> 48 & 0x3fff, random & 0xffff_ffff_ffff);
+    fs::write(place, format!("{a:08x}-{b:04x}-4{c:03x}-{:04x}-{e:012x}\n", d | 0x8000))?;
+    let file = device(place)?;
+    sys::mount_setattr(&file, QUIET | libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC, Reach::Alone, None)?;
+    attach(&file, "proc/sys/kernel/random/boot_id")?;
+    fs::remove_file(place)
+}
+
+fn random() -> io::Result<u128> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u128::from_le_bytes(bytes))
 }
 
 /// The old root is stacked under the new one and then taken away; nothing has to be left to stand on.

@@ -73,6 +73,8 @@ pub struct Counters {
     pub oom_kills: u64,
     /// Forks that the process limit refused.
     pub refused_forks: u64,
+    /// Whether there is no room left within the process limit now.
+    pub processes_full: bool,
     /// Whether there is no room left within the disk limit.
     pub disk_full: bool,
     /// Processor time of all workload processes, where it can be told.

@@ -66,7 +66,7 @@ fn memory_bomb(mebibytes: usize) -> Got {
 }
 
 fn memfd_bomb(mebibytes: usize) -> Got {
-    let mut file = File::from(memfd_create(c"bomb", MemfdFlags::empty())?);
+    let mut file = File::from(memfd_create(c"bomb", MemfdFlags::NOEXEC_SEAL)?);
     for _ in 0..mebibytes {
         file.write_all(&[1; MIB])?;
     }

@@ -22,7 +22,8 @@ impl Owner {
     /// Recorded only when the provider has it: what a server that ends in between leaves is discarded by the next.
     pub(super) async fn keep(&self, keep: Keep) -> Result<SnapshotRow, Problem> {
         let sandbox = self.handle.sandbox();
-        if !matches!(sandbox.state, SandboxState::Ready | SandboxState::Paused | SandboxState::Stopped) {
+        let whole = matches!(sandbox.state, SandboxState::Ready | SandboxState::Paused | SandboxState::Stopped);
+        if !whole || self.is_going() {
             return Err(problem::wrong_state(&sandbox));
         }
         if let WorkspaceSource::Bind { path } = &sandbox.workspace {

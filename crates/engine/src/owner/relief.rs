@@ -4,7 +4,7 @@ use std::{future::pending, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use sandbar_guest::protocol::{ExitReason, RelieveRequest};
-use sandbar_provider::Error;
+use sandbar_provider::{Error, Guest};
 use tokio::time::{self, Instant};
 
 use super::{Owner, RETRY};
@@ -64,6 +64,21 @@ impl Owner {
                 true
             }
         };
+        let full = match self.handle.provider.counters(&self.handle.id).await {
+            Ok(counters) => counters.processes_full,
+            // Then the refusal is all that is known.
+            Err(_) => true,
+        };
+        if full {
+            self.kill_the_largest(&mut guest).await;
+        }
+        if frozen && let Err(problem) = self.thaw().await {
+            tracing::error!(sandbox = %self.handle.id, %problem, "a sandbox stands still after relief");
+        }
+    }
+
+    /// Only while it is full: whoever was refused a fork may have ended since, and the next command is not to blame.
+    async fn kill_the_largest(&self, guest: &mut Guest) {
         let request = RelieveRequest { reason: ExitReason::PidsLimit.into() };
         match time::timeout(PATIENCE, guest.relieve(request)).await {
             Ok(Ok(reply)) => {
@@ -74,9 +89,6 @@ impl Owner {
                 tracing::warn!(sandbox = %self.handle.id, message = status.message(), "no relief at the process limit");
             }
             Err(_) => tracing::warn!(sandbox = %self.handle.id, "no relief at the process limit in time"),
-        }
-        if frozen && let Err(problem) = self.thaw().await {
-            tracing::error!(sandbox = %self.handle.id, %problem, "a sandbox stands still after relief");
         }
     }
 }

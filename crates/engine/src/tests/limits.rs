@@ -94,7 +94,7 @@ async fn where_nothing_is_stated_nothing_is_put_down_to_it() -> Tested {
     let bed = Bed::new().await?;
     bed.create("a").await?;
     let all: fn(&mut Counters) = |counters| {
-        *counters = Counters { oom_kills: 1, refused_forks: 1, disk_full: true, cpu: None };
+        *counters = Counters { oom_kills: 1, refused_forks: 1, disk_full: true, ..Counters::default() };
     };
     assert_eq!(ended(&bed, all, 137, 9, protocol::ExitReason::ByItself).await?.1, ExitReason::Exited);
     Ok(())
@@ -107,6 +107,11 @@ async fn who_forks_too_much_is_killed_and_not_too_often() -> Tested {
     let (process, guest) = running(&bed, "a").await?;
     bed.provider.kernel.done();
     let refused = bed.provider.kernel.refused(&sandbox.id);
+    // Refused, but there is room again: nobody is to blame any more.
+    refused.notify_one();
+    soon(|| async { bed.provider.kernel.done().iter().any(|verb| verb == "thaw").then_some(()) }).await?;
+    assert_eq!(guest.relieved(), 0);
+    bed.provider.kernel.count(&sandbox.id, |counters| counters.processes_full = true);
     refused.notify_one();
     let exit = soon(|| async { bed.engine.process("a", process.id.as_str()).await.ok()?.exit }).await?;
     assert_eq!(exit.reason, ExitReason::PidsLimit);

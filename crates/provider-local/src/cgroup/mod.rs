@@ -249,6 +249,7 @@ impl Groups {
             counters.cpu = number(&work.join("cpu.stat"), "usage_usec").map(Duration::from_micros);
             counters.oom_kills = number(&work.join("memory.events"), "oom_kill").unwrap_or(0);
             counters.refused_forks = number(&work.join("pids.events"), "max").unwrap_or(0);
+            counters.processes_full = is_full(&work);
         }
         for (controller, home) in &self.old {
             let own = home.join(id.as_str());
@@ -258,6 +259,7 @@ impl Groups {
                 }
                 Controller::Processes => {
                     counters.refused_forks += number(&own.join("pids.events"), "max").unwrap_or(0);
+                    counters.processes_full |= is_full(&own);
                 }
                 Controller::Cpu => {}
             }
@@ -343,6 +345,12 @@ async fn frozen(work: &Path) -> io::Result<()> {
         changed(&file).await?;
     }
     Ok(())
+}
+
+/// Some are always ending: nearly all of what is allowed counts as all of it.
+fn is_full(group: &Path) -> bool {
+    let read = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
+    matches!((read("pids.current"), read("pids.max")), (Some(current), Some(max)) if current + max / 8 >= max)
 }
 
 /// The number after a word in a file of such lines.

@@ -175,7 +175,7 @@ impl Drop for Server {
 }
 
 /// The control groups of a home, innermost first. They are named after its path, by FNV-1a.
-fn groups(home: &Path) -> Outcome<Vec<PathBuf>> {
+pub(crate) fn groups(home: &Path) -> Outcome<Vec<PathBuf>> {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let name = home.join("local").as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
     let pattern = format!("*/sandbar/{name:016x}*");
@@ -195,7 +195,7 @@ pub(crate) fn guests(home: &Path) -> Vec<i32> {
 
 /// What sandboxes whose files were below `place` have left on this host: processes (known by what they have mounted),
 /// mounts and registered uids. Other tests' sandboxes do not count.
-fn leftovers(place: &Path) -> Outcome<Vec<String>> {
+pub(crate) fn leftovers(place: &Path) -> Outcome<Vec<String>> {
     let name = place.file_name().ok_or("the root is not a place")?.to_string_lossy().into_owned();
     let mut left = vec![];
     for entry in fs::read_dir("/proc")?.flatten() {
@@ -229,6 +229,34 @@ pub(crate) fn expect_clean(place: &Path) -> Outcome {
             return Err(format!("left on the host: {left:?}").into());
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Enough of a random number generator, seeded so that a failure can be repeated.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % sides
+    }
+}
+
+/// The event log counts 1, 2, 3, … to its end, which is told.
+pub(crate) async fn expect_gapless(client: &Client) -> Outcome<u64> {
+    let mut next = 1;
+    loop {
+        let page = client.event_page(next, Some(1000), None).await?;
+        if page.is_empty() {
+            return Ok(next - 1);
+        }
+        for event in page {
+            assert_eq!(event.seq, next, "a gap in the event log");
+            next += 1;
+        }
     }
 }
 

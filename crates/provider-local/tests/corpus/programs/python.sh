@@ -64,7 +64,7 @@ if __name__ == '__main__':
         fcntl.flock(file, fcntl.LOCK_EX)
         with mmap.mmap(file.fileno(), 4096) as memory:
             memory[:2] = b'hi'
-    anonymous = os.memfd_create('x')
+    anonymous = os.memfd_create('x', 8)  # sealed against execution
     os.write(anonymous, b'x')
     poll = select.epoll()
     left, right = socket.socketpair()
