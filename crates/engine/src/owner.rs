@@ -357,7 +357,7 @@ impl Owner {
     }
 
     /// Whatever a failed start or a dead guest left running.
-    async fn clean_up(&self) {
+    pub(crate) async fn clean_up(&self) {
         if let Err(error) = self.handle.provider.stop(&self.handle.id).await {
             tracing::warn!(sandbox = %self.handle.id, %error, "remains of a sandbox could not be stopped");
         }

@@ -6,7 +6,7 @@ use sandbar_api::{Code, Problem, ProcessId, Sandbox, SandboxState};
 use sandbar_guest::protocol::CODE_KEY;
 use tonic::Status;
 
-use crate::store;
+use crate::{owner, store};
 
 const SEE_LOG: &str = "Look at the server's log; if it happens again, report it.";
 const FREE_SPACE: &str = "Free space on the disk that holds Sandbar's home, then try again.";

@@ -21,6 +21,8 @@ use crate::{
     store::{SandboxFilter, SandboxRow},
 };
 
+/// It has no files any more.
+const LOST: &str = "lost";
 /// Sandboxes settled at once.
 const AT_ONCE: usize = 16;
 const PAGE: u32 = 1000;
@@ -72,7 +74,7 @@ pub(crate) fn decide(state: SandboxState, deleting: bool, found: Found, same_boo
         (Creating, Found::Files) => Action::Failed("host_restarted"),
         (Ready | Paused, Found::Files) if same_boot => Action::Failed("guest_died"),
         (Ready | Paused, Found::Files) => Action::Stopped,
-        (Creating | Ready | Paused | Stopping | Stopped, Found::Nothing) => Action::Failed("lost"),
+        (Creating | Ready | Paused | Stopping | Stopped, Found::Nothing) => Action::Failed(LOST),
     }
 }
 
@@ -81,7 +83,7 @@ fn detail(code: &str) -> &'static str {
         "interrupted" => "The server ended while it was being started.",
         "host_restarted" => "The host was restarted.",
         "guest_died" => "Its first process ended while the server was away.",
-        "lost" => "Its files are no longer there.",
+        LOST => "Its files are no longer there.",
         "guest_unreachable" => "It was found running, but did not answer.",
         _ => "It is not as it was left.",
     }
@@ -196,6 +198,10 @@ async fn carry_out(owner: &Owner, action: Action, processes: Vec<Process>, ever_
         };
     }
     if let Action::Failed(code) = action {
+        if code != LOST {
+            // What is left of it in the kernel may stand still, and would keep what is started next from running.
+            owner.clean_up().await;
+        }
         return fail(owner, code, processes).await;
     }
     let how = match action {

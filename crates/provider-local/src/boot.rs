@@ -39,6 +39,8 @@ pub(crate) struct Boot<'a> {
 
 /// A quarter of what a host gives each user.
 const INOTIFY_INSTANCES: &str = "32";
+const SIGNALS: u64 = 8192;
+const MESSAGE_BYTES: u64 = 200 * 1024;
 
 pub(crate) fn run(boot: Boot<'_>) -> ! {
     let mut kept = vec![boot.listener.as_fd(), boot.go.as_fd(), boot.status.as_fd()];
@@ -110,10 +112,16 @@ fn identity(uids: Uids) -> io::Result<()> {
     Ok(())
 }
 
-/// Where all sandboxes of a user share its budget of file watchers, one of them may take only so many. A kernel that
-/// does not bound them per namespace has nothing to be told.
+/// What the kernel counts per user is shared by all sandboxes of one who has a single uid: each gets a part of it.
+/// Limits of processes and not of the namespace, which the kernel would hold against the user's total.
 fn budget() {
+    // A kernel that does not bound them per namespace has nothing to be told.
     fs::write("/proc/sys/user/max_inotify_instances", INOTIFY_INSTANCES).ok();
+    for (resource, part) in [(Resource::Sigpending, SIGNALS), (Resource::Msgqueue, MESSAGE_BYTES)] {
+        let limit = Some(rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX).min(part));
+        // Lowering a limit is always allowed.
+        rustix::process::setrlimit(resource, Rlimit { current: limit, maximum: limit }).ok();
+    }
 }
 
 /// The server's standard streams must not be reachable from inside.

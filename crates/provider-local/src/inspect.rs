@@ -17,7 +17,11 @@ const FORBIDDEN: [&str; 8] =
 
 pub(crate) async fn inspect(local: &Local, spec: &Spec) -> Result<Vec<LayerReport>, Error> {
     let mut guest = local.connect(&spec.id).await?;
-    let failed = |status: tonic::Status| Error::Unreachable { id: spec.id.clone(), cause: status.message().to_owned() };
+    let failed = |status: tonic::Status| {
+        let old = status.code() == tonic::Code::Unimplemented;
+        let cause = if old { "it was started by an older version; stop and start it" } else { status.message() };
+        Error::Unreachable { id: spec.id.clone(), cause: cause.to_owned() }
+    };
     let facts = guest.probe(ProbeRequest {}).await.map_err(failed)?.into_inner().facts;
     let groups = &local.shared.groups;
     let host = Host {

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::process::{Resource, Rlimit, Signal};
+use rustix::process::Signal;
 
 use crate::{
     cgroup::Groups,
@@ -27,9 +27,6 @@ pub(crate) const CONTROL: i32 = 0;
 pub(crate) const WITH_PARENT: &str = "SANDBAR_WITH_PARENT";
 /// Set with it: the provider's directory, by which its control groups are found.
 pub(crate) const DIRECTORY: &str = "SANDBAR_DIRECTORY";
-
-const SIGNALS: u64 = 8192;
-const MESSAGE_BYTES: u64 = 200 * 1024;
 
 /// The name inside a sandbox's directory; bound by the launcher, so that the sandbox never sees it.
 pub(crate) const SOCKET: &str = "guest.sock";
@@ -57,7 +54,6 @@ fn serve(control: &OwnedFd, mut children: Option<&mut Vec<OwnedFd>>) -> io::Resu
     // Ctrl-C in the server's terminal is the server's business.
     rustix::process::setsid().ok();
     let fence = Fence::compile().map_err(io::Error::other)?;
-    bound_queues();
     while let Some((request, fds)) = frame::receive::<Request>(control)? {
         let forked = match request {
             Request::Launch(launch) => fork::guest(*launch, fds, &fence),
@@ -75,17 +71,6 @@ fn serve(control: &OwnedFd, mut children: Option<&mut Vec<OwnedFd>>) -> io::Resu
         }
     }
     Ok(())
-}
-
-/// Signals and messages that wait are counted per user. A namespace inherits these limits as its own share, so that one
-/// sandbox cannot take all that the user who runs us has.
-fn bound_queues() {
-    for (resource, share) in [(Resource::Sigpending, SIGNALS), (Resource::Msgqueue, MESSAGE_BYTES)] {
-        let now = rustix::process::getrlimit(resource);
-        let limit = Some(now.maximum.unwrap_or(u64::MAX).min(share));
-        // Lowering a limit is always allowed.
-        rustix::process::setrlimit(resource, Rlimit { current: limit, maximum: limit }).ok();
-    }
 }
 
 /// A server that was killed leaves its messages unread: that is its end, not a failure of ours.

@@ -103,8 +103,8 @@ async fn step(bed: &Bed, model: &mut Model, dice: &mut Dice) -> Result<String, B
 /// What only a server that ended halfway leaves behind; nothing of it is in the model.
 async fn crash(bed: &mut Bed, dice: &mut Dice) -> Tested {
     bed.engine.shutdown().await;
-    for (id, _) in bed.provider.all() {
-        if dice.roll(2) == 0 {
+    for (id, running) in bed.provider.all() {
+        if running && dice.roll(2) == 0 {
             bed.provider.kernel.set_still(&id, dice.roll(2) == 0);
         }
     }

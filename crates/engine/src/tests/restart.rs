@@ -1,5 +1,7 @@
 //! What a server finds when it starts again.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use sandbar_api::{ProcessId, ProcessState, SandboxId, SandboxState};
 use sandbar_provider::{Provider as _, Spec};
 
@@ -63,6 +65,20 @@ async fn the_lost_are_said_to_be_lost_and_orphans_are_removed() -> Tested {
 }
 
 #[tokio::test]
+async fn what_died_while_it_was_paused_runs_when_it_is_started_again() -> Tested {
+    let mut bed = Bed::new().await?;
+    let sandbox = bed.create("a").await?;
+    bed.engine.pause("a").await?;
+    bed.engine.shutdown().await;
+    bed.provider.die(&sandbox.id);
+    bed.restart().await?;
+    assert_eq!(bed.engine.get("a").await?.state, SandboxState::Failed);
+    assert_eq!(bed.engine.start("a").await?.state, SandboxState::Ready);
+    assert!(!bed.provider.kernel.is_still(&sandbox.id), "what it left is stood on");
+    Ok(())
+}
+
+#[tokio::test]
 async fn after_a_restart_of_the_host_sandboxes_are_stopped_with_their_files() -> Tested {
     let mut bed = Bed::new().await?;
     let sandbox = bed.create("a").await?;
@@ -89,6 +105,34 @@ async fn what_idleness_had_paused_comes_back_after_a_restart_of_the_host_too() -
     bed.restart().await?;
     assert_eq!(bed.engine.get("a").await?.state, SandboxState::Stopped);
     assert_eq!(bed.engine.exec("a", super::exec(&["echo", "x"], None, 10)).await?.stdout, "x");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deletion_is_recorded_before_files_go_and_finished_by_the_next_start() -> Tested {
+    let mut bed = Bed::new().await?;
+    for (name, stops) in [("ready", false), ("stopped", true)] {
+        let id = bed.create(name).await?.id;
+        if stops {
+            bed.engine.stop(name).await?;
+        }
+        let (record, seen) = (bed.engine.inner.registry.by_id(&id).ok_or("no handle")?, Arc::new(Mutex::new(None)));
+        let told = seen.clone();
+        *bed.provider.destroys.lock().map_err(|_| "poisoned")? = Some(Box::new(move || {
+            let reason = record.sandbox().reason.map(|reason| reason.code);
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+        }));
+        bed.engine.delete(name).await?;
+        let seen = seen.lock().map_err(|_| "poisoned")?.take();
+        assert_eq!(seen.as_deref(), Some("deleting"), "{name}");
+    }
+    // As a server leaves one that ends when some of the files are gone.
+    let half = bed.create("half").await?.id;
+    bed.engine.stop("half").await?;
+    bed.engine.inner.store.restate(&half, crate::owner::reason("deleting", "")).await?;
+    bed.restart().await?;
+    assert!(bed.provider.get(&half).is_none());
+    assert_eq!(bed.engine.get(half.as_str()).await?.state, SandboxState::Deleted);
     Ok(())
 }
 

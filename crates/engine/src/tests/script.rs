@@ -189,11 +189,12 @@ impl Provider for Scripted {
 
     async fn stop(&self, id: &SandboxId) -> Result<(), Error> {
         self.die(id);
+        self.kernel.set_still(id, false);
         Ok(())
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<(), Error> {
-        self.die(id);
+        self.stop(id).await?;
         lock(&self.sandboxes).remove(id);
         if let Some(also) = lock(&self.destroys).take() {
             also();

@@ -89,9 +89,6 @@ impl Chooser {
     }
 
     fn step(&mut self, model: &Model) -> Step {
-        if let Some((name, _)) = model.sandboxes.iter().find(|(_, sandbox)| sandbox.doomed) {
-            return Step::Delete { name: name.clone() };
-        }
         let (full, bare) = (model.sandboxes.len() >= MOST, model.snapshots.is_empty());
         let alone = !model.sandboxes.values().any(|sandbox| sandbox.state == Ready);
         // What cannot be done to anything is refused for long enough by those that miss their aim below.

@@ -161,17 +161,9 @@ pub(crate) async fn settle(client: &Client, model: &mut Model, step: &Step) -> O
             told.ids = running(client, name).await?.difference(&known).cloned().collect();
             !told.ids.is_empty()
         }
-        // Begun, and cut off: it says so, and can be started again.
-        Step::Start { name } if state(name) == Some(SandboxState::Failed) => {
+        // Begun, and cut off: it says so, and can be started again, with all its files.
+        Step::Start { name } | Step::Delete { name } if state(name) == Some(SandboxState::Failed) => {
             model.turn(name, SandboxState::Failed);
-            return Ok(true);
-        }
-        Step::Delete { name } if state(name) == Some(SandboxState::Failed) => {
-            let fresh = before(name) != Some(SandboxState::Failed);
-            if fresh && let Some(sandbox) = model.sandboxes.get_mut(name) {
-                sandbox.doomed = true;
-                model.turn(name, SandboxState::Failed);
-            }
             return Ok(true);
         }
         Step::Pause { name } | Step::Resume { name } | Step::Stop { name } | Step::Start { name } => {

@@ -153,8 +153,6 @@ pub(crate) struct Sandbox {
     pub(crate) files: Files,
     /// What was started and not ended.
     pub(crate) running: BTreeSet<String>,
-    /// A delete was cut off after its files were touched: it can only be deleted.
-    pub(crate) doomed: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -266,7 +264,7 @@ impl Model {
 
     fn add(&mut self, name: String, id: String, files: Files) {
         let (state, running) = (SandboxState::Ready, BTreeSet::new());
-        self.sandboxes.insert(name, Sandbox { id, state, files, running, doomed: false });
+        self.sandboxes.insert(name, Sandbox { id, state, files, running });
     }
 
     pub(crate) fn turn(&mut self, name: &str, state: SandboxState) {

@@ -112,9 +112,8 @@ impl Kernel {
         }
     }
 
-    /// A new run: nothing stands still, nothing was counted.
+    /// A new run: nothing was counted. What stood still does so until it is stopped.
     pub(super) fn launches(&self, id: &SandboxId) {
-        self.set_still(id, false);
         lock(&self.counters).remove(id);
     }
 
