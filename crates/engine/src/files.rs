@@ -11,9 +11,10 @@ use sandbar_guest::protocol::{
     self, CHUNK, FileData, ListDirectoryRequest, PackRequest, ReadFileRequest, RemoveRequest, StatRequest, UnpackOpen,
     UnpackRequest, WriteFileOpen, WriteFileRequest, unpack_request, write_file_request,
 };
+use sandbar_provider::Guest;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, Streaming};
+use tonic::{Response, Status, Streaming};
 
 use crate::{ByteStream, Engine, handle::Handle, problem};
 
@@ -81,23 +82,23 @@ impl Engine {
     ) -> Result<u64, Problem> {
         let path = check::path(path)?;
         let handle = self.inner.handle(sandbox).await?;
-        let mut inside = handle.enter().await?;
         let wrap = |message| WriteFileRequest { message: Some(message) };
         let open = wrap(write_file_request::Message::Open(WriteFileOpen { path, mode }));
         let commit = wrap(write_file_request::Message::Commit(true));
         let (messages, requests) = mpsc::channel(IN_FLIGHT);
         let limit = handle.template.max_file;
         let data = |piece| wrap(write_file_request::Message::Data(piece));
+        let call = |mut guest: Guest| async move { guest.write_file(ReceiverStream::new(requests)).await };
+        let call = self.change(&handle, call).await?;
         let feed = feed(messages, open, data, commit, in_use(handle, body), limit);
-        let reply = upload(feed, inside.guest.write_file(ReceiverStream::new(requests))).await?;
-        Ok(reply.into_inner().size)
+        Ok(upload(feed, call).await?.size)
     }
 
     pub async fn remove(&self, sandbox: &str, path: &str, recursive: bool) -> Result<(), Problem> {
         let path = check::path(path)?;
         let handle = self.inner.handle(sandbox).await?;
-        let mut inside = handle.enter().await?;
-        inside.guest.remove(RemoveRequest { path, recursive }).await.map_err(told)?;
+        let call = |mut guest: Guest| async move { guest.remove(RemoveRequest { path, recursive }).await };
+        self.change(&handle, call).await?.await?;
         Ok(())
     }
 
@@ -116,16 +117,46 @@ impl Engine {
     pub async fn unpack(&self, sandbox: &str, path: &str, body: ByteStream) -> Result<u64, Problem> {
         let path = check::path(path)?;
         let handle = self.inner.handle(sandbox).await?;
-        let mut inside = handle.enter().await?;
         let wrap = |message| UnpackRequest { message: Some(message) };
         let open = wrap(unpack_request::Message::Open(UnpackOpen { path }));
         let commit = wrap(unpack_request::Message::Commit(true));
         let (messages, requests) = mpsc::channel(IN_FLIGHT);
         let limit = handle.template.max_file;
         let data = |piece| wrap(unpack_request::Message::Data(piece));
+        let call = |mut guest: Guest| async move { guest.unpack(ReceiverStream::new(requests)).await };
+        let call = self.change(&handle, call).await?;
         let feed = feed(messages, open, data, commit, in_use(handle, body), limit);
-        let reply = upload(feed, inside.guest.unpack(ReceiverStream::new(requests))).await?;
-        Ok(reply.into_inner().entries)
+        Ok(upload(feed, call).await?.entries)
+    }
+
+    /// Begins a call that changes files, in a task of its own: a caller who goes away ends the body without a commit, and
+    /// only when the guest has answered is it certain that no worker writes any more.
+    async fn change<R, F, C>(
+        &self,
+        handle: &Handle,
+        call: C,
+    ) -> Result<impl Future<Output = Result<R, Problem>> + use<R, F, C>, Problem>
+    where
+        R: Send + 'static,
+        C: FnOnce(Guest) -> F,
+        F: Future<Output = Result<Response<R>, Status>> + Send + 'static,
+    {
+        let (inside, token) = handle.enter_to_change().await?;
+        let (answer, halt) = (call(inside.guest.clone()), self.inner.halt.clone());
+        let task = self.inner.tasks.spawn(async move {
+            let answered = tokio::select! {
+                answered = answer => answered.map(Response::into_inner).map_err(told),
+                () = halt.cancelled() => Err(problem::shutting_down()),
+            };
+            drop((inside, token));
+            answered
+        });
+        Ok(async move {
+            task.await.unwrap_or_else(|error| {
+                tracing::error!(%error, "a call that changes files panicked");
+                Err(told(Status::internal("the call did not end")))
+            })
+        })
     }
 }
 
@@ -198,17 +229,17 @@ async fn feed<T>(
 }
 
 /// Whichever ends first decides: a guest that refuses does not wait for the rest of the body, and a body that breaks
-/// off drops the call, uncommitted.
+/// off ends it uncommitted.
 async fn upload<R>(
     feed: impl Future<Output = Result<(), Problem>>,
-    call: impl Future<Output = Result<R, Status>>,
+    call: impl Future<Output = Result<R, Problem>>,
 ) -> Result<R, Problem> {
     let (mut feed, mut call) = (pin!(feed), pin!(call));
     tokio::select! {
-        reply = &mut call => reply.map_err(told),
+        reply = &mut call => reply,
         fed = &mut feed => {
             fed?;
-            call.await.map_err(told)
+            call.await
         }
     }
 }

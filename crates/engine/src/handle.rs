@@ -64,6 +64,8 @@ pub(crate) struct Handle {
     opening: watch::Sender<bool>,
     /// Counts calls on their way through the guest, so that a pause need not catch them halfway.
     calls: TaskTracker,
+    /// Counts calls that change files: their workers go on while the workload stands still.
+    changes: TaskTracker,
     mailbox: mpsc::Sender<Verb>,
     running: Mutex<Running>,
 }
@@ -100,6 +102,7 @@ impl Handle {
             waiting: TaskTracker::new(),
             opening: watch::Sender::new(false),
             calls: TaskTracker::new(),
+            changes: TaskTracker::new(),
             mailbox,
             running: Mutex::default(),
         };
@@ -134,6 +137,15 @@ impl Handle {
     /// Lets a call in that works in the sandbox. What idleness put away comes back first.
     pub(crate) async fn enter(&self) -> Result<Inside, Problem> {
         self.woken(|running| Some(Inside { guest: running.guest.clone()?, call: self.calls.token() })).await
+    }
+
+    /// Lets a call in that changes files. The token is held until the guest has answered, whoever still waits for that.
+    pub(crate) async fn enter_to_change(&self) -> Result<(Inside, TaskTrackerToken), Problem> {
+        let change = |running: &mut Running| {
+            let guest = running.guest.clone()?;
+            Some((Inside { guest, call: self.calls.token() }, self.changes.token()))
+        };
+        self.woken(change).await
     }
 
     /// Takes a process in. The token counts it from this very moment, so that an owner who closes the sandbox
@@ -239,6 +251,14 @@ impl Handle {
         self.calls.close();
         let _in_time = time::timeout(patience, self.calls.wait()).await;
         self.calls.reopen();
+    }
+
+    /// Waits for the calls that change files. Whether they have ended in time.
+    pub(crate) async fn settle_files(&self, patience: Duration) -> bool {
+        self.changes.close();
+        let settled = time::timeout(patience, self.changes.wait()).await.is_ok();
+        self.changes.reopen();
+        settled
     }
 
     pub(crate) fn dismiss(&self, id: &ProcessId) {

@@ -21,7 +21,7 @@ use std::{
 use sandbar_api::{Code, Pool, Problem, SandboxId, StateReason, Template, pool::MAX_POOL};
 use sha2::{Digest as _, Sha256};
 use tokio::{
-    sync::{Notify, mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot, watch},
     time::Instant,
 };
 
@@ -57,8 +57,8 @@ pub(crate) struct Pools {
 struct State {
     size: u32,
     members: VecDeque<Member>,
-    /// Being made.
-    making: u32,
+    /// Being made, or made and not yet taken in or gone again.
+    making: watch::Sender<u32>,
     /// Of the template, as last read.
     digest: Option<Digest>,
     trouble: Option<Trouble>,

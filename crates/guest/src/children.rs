@@ -155,7 +155,7 @@ impl Parent {
                 // Unwinding further would run the guest's own tasks a second time.
                 let code = catch_unwind(AssertUnwindSafe(|| match task {
                     Task::Mind(plan) => minder::run(*plan, workload),
-                    Task::Work(errand) => files::run(*errand, &workload.confine),
+                    Task::Work(errand) => files::run(*errand, &*workload.confine),
                     Task::Probe(outbox) => probe::run(&outbox, workload),
                 }));
                 sys::exit(code.unwrap_or(101))

@@ -40,9 +40,7 @@ use crate::{
     workload::Workload,
 };
 
-pub use crate::workload::Group;
-
-pub(crate) type Confine = dyn Fn() -> io::Result<()>;
+pub use crate::workload::{Apply, Confine, Group};
 
 /// Everything the guest is told by whoever made the sandbox.
 pub struct Setup {
@@ -57,11 +55,8 @@ pub struct Setup {
     /// HOME and USER of workloads, unless a request says otherwise.
     pub home: String,
     pub user: String,
-    /// Turns the calling process, just forked and single-threaded, into a workload: uid and gid, capabilities,
-    /// no_new_privs, limits, Landlock, seccomp. It cannot be undone. Called right before execve, and by file workers.
-    /// Before execve the memory is that of an unconfined process that goes on afterwards: once the user is changed, and
-    /// workloads may kill the caller at any point, it must not allocate.
-    pub confine: Box<dyn Fn() -> io::Result<()>>,
+    /// Applied right before execve, and by file workers and the probe.
+    pub confine: Box<dyn Confine>,
     /// Where workload processes are counted, limited and frozen.
     pub group: Option<Group>,
 }

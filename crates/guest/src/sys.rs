@@ -1,5 +1,6 @@
 //! System calls that rustix leaves out. Everything here relies on one fact: the guest and what it forks never have a
-//! second thread, so a forked child is a complete process that may allocate and run ordinary code.
+//! second thread, so a forked child is a complete process that may allocate and run ordinary code. One that borrows
+//! memory, see `spawn`, may not.
 
 #![expect(unsafe_code, reason = "fork, execve, signal masks and close_range have no safe wrapper")]
 
@@ -47,8 +48,10 @@ fn clone_args(cgroup: Option<BorrowedFd<'_>>) -> libc::clone_args {
 }
 
 /// Runs `body`, which is to execute a program, in a child, in a cgroup if one is given. Where it can be, the child
-/// borrows our memory and we stand still until it has executed or ended: nothing is copied just to be thrown away. So
-/// `body` must neither free what we own nor be killed while it allocates: it allocates nothing once others may kill it.
+/// borrows our memory and we stand still until it has executed or ended: nothing is copied just to be thrown away. But
+/// what shares the child's user may kill it between any two instructions, and we go on with what it left. So `body`
+/// makes system calls and writes to its own stack: it allocates and frees nothing, takes no lock and does not panic.
+/// All else that it writes is the C library's errno, which is whole at any time.
 pub(crate) fn spawn(cgroup: Option<BorrowedFd<'_>>, body: &dyn Fn()) -> io::Result<Pid> {
     #[cfg(target_arch = "x86_64")]
     match borrow_memory(cgroup, body) {
@@ -401,5 +404,39 @@ pub(crate) fn trim_memory() {
     // SAFETY: takes no pointers and may be called at any time.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+/// Counts for each thread how often it, or a child on its memory, touched the heap.
+#[cfg(test)]
+struct Counting;
+
+#[cfg(test)]
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[cfg(test)]
+thread_local! {
+    static HEAP_CHANGES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+pub(crate) fn heap_changes() -> u64 {
+    HEAP_CHANGES.get()
+}
+
+// SAFETY: the system's allocator does it all; a cell without a destructor is there as long as its thread.
+#[cfg(test)]
+unsafe impl std::alloc::GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: std::alloc::Layout) -> *mut u8 {
+        HEAP_CHANGES.set(HEAP_CHANGES.get() + 1);
+        // SAFETY: the caller promises what it promises us.
+        unsafe { std::alloc::System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: std::alloc::Layout) {
+        HEAP_CHANGES.set(HEAP_CHANGES.get() + 1);
+        // SAFETY: as above.
+        unsafe { std::alloc::System.dealloc(place, layout) }
     }
 }

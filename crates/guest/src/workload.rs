@@ -6,10 +6,9 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use rustix::process::Pid;
+use rustix::{io::Errno, process::Pid};
 
 use crate::{
-    Confine,
     leader::{Failure, Step},
     sys::{self, Forked},
 };
@@ -23,9 +22,36 @@ pub struct Group {
     pub joins: Vec<OwnedFd>,
 }
 
+/// How a process is turned into a workload: uid and gid, capabilities, no_new_privs, limits, Landlock, seccomp.
+pub trait Confine {
+    /// Opens and allocates all that it takes. Called for every process anew, in a single-threaded process that stays as
+    /// it is; what is returned is then applied by a child of it.
+    fn prepare(&self) -> io::Result<Box<dyn Apply + '_>>;
+}
+
+/// What a process does to itself, which cannot be undone.
+pub trait Apply {
+    /// Makes system calls and nothing else: it allocates and frees nothing, takes no lock and does not panic. The memory
+    /// may be that of an unconfined process that goes on afterwards, and workloads may kill the caller at any point.
+    fn apply(&self) -> Result<(), Errno>;
+}
+
+impl<F: Fn() -> Result<(), Errno>> Apply for F {
+    fn apply(&self) -> Result<(), Errno> {
+        self()
+    }
+}
+
+/// With nothing to prepare.
+impl<F: Fn() -> Result<(), Errno>> Confine for F {
+    fn prepare(&self) -> io::Result<Box<dyn Apply + '_>> {
+        Ok(Box::new(self))
+    }
+}
+
 pub(crate) struct Workload {
     pub(crate) group: Option<Group>,
-    pub(crate) confine: Box<Confine>,
+    pub(crate) confine: Box<dyn Confine>,
 }
 
 impl Workload {
@@ -57,7 +83,13 @@ impl Workload {
         Ok(())
     }
 
+    /// For a child that has yet to be made.
+    pub(crate) fn prepare(&self) -> Result<Box<dyn Apply + '_>, Failure> {
+        self.confine.prepare().map_err(|error| Failure::new(Step::Confine, &error))
+    }
+
+    /// Confines the calling process, whose memory must be its own.
     pub(crate) fn confine(&self) -> Result<(), Failure> {
-        (self.confine)().map_err(|error| Failure::new(Step::Confine, &error))
+        self.prepare()?.apply().map_err(|errno| Failure::new(Step::Confine, &errno.into()))
     }
 }

@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use sandbar_api::User;
-use sandbar_guest::Group;
+use sandbar_guest::{Confine, Group};
 
 use crate::{
     fence::Fence,
@@ -83,9 +83,7 @@ pub(crate) fn run(boot: Boot<'_>) -> ! {
     }
 }
 
-type Confine = Box<dyn Fn() -> io::Result<()>>;
-
-fn build(launch: &Launch, trees: Vec<OwnedFd>, fence: &Fence) -> Result<Confine, Failure> {
+fn build(launch: &Launch, trees: Vec<OwnedFd>, fence: &Fence) -> Result<Box<dyn Confine>, Failure> {
     identity(launch.uids).map_err(Failure::at(Step::Identity, "become the sandbox's root"))?;
     budget();
     view::build(launch, trees)?;

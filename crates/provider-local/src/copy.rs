@@ -152,7 +152,10 @@ impl Copy {
                 rustix::fs::symlinkat(&goal, to, name)?;
                 own(to, name, &stat)
             }
-            // A device other than a whiteout cannot be made inside; mknod refuses it here as well.
+            FileType::CharacterDevice | FileType::BlockDevice if stat.st_rdev != 0 => {
+                Err(io::Error::other("it is a device, which no sandbox can have made"))
+            }
+            // Pipes, sockets, and the overlay's marks of what was removed.
             kind => {
                 rustix::fs::mknodat(to, name, kind, Mode::from_raw_mode(stat.st_mode & 0o777), stat.st_rdev)?;
                 own(to, name, &stat)

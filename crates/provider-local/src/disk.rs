@@ -9,6 +9,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, PoisonError},
 };
 
 use rustix::{
@@ -24,14 +25,19 @@ use crate::{copy, sys};
 
 pub(crate) const IMAGE: &str = "disk.img";
 const MKFS: [&str; 3] = ["/usr/sbin/mke2fs", "/sbin/mke2fs", "/usr/bin/mke2fs"];
+/// Two that format at once would write into each other's file.
+static FORMATTING: Mutex<()> = Mutex::new(());
 /// Others may take a free loop device first.
 const TRIES: u32 = 32;
 
 /// Makes an empty filesystem of that size at `path`. A blank one of each size is kept in `local`, and copied.
 pub(crate) fn make(local: &Path, path: &Path, size: u64) -> Result<(), Error> {
     let blank = local.join(format!("blank-{size}.img"));
-    if !blank.exists() {
-        format(&blank, size)?;
+    {
+        let _one = FORMATTING.lock().unwrap_or_else(PoisonError::into_inner);
+        if !blank.exists() {
+            format(&blank, size)?;
+        }
     }
     copy::image(&blank, path).map(drop).map_err(|error| crate::directory::disk(path, "make the sandbox's disk", error))
 }

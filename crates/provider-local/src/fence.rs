@@ -1,13 +1,14 @@
 //! The fence. Seccomp, no_new_privs and a bounding set are put on the guest once, for all it will ever fork: the kernel
 //! takes most of a millisecond to check a filter. Landlock, user and capabilities follow for each workload process
-//! between fork and exec, which then looks whether all of it is in force. Not for the guest: it needs its capabilities,
-//! and a landlocked process does not see mounts made later.
+//! between fork and exec, by system calls alone: it may still live in its parent's memory and be killed at any point. It
+//! then looks whether all of it is in force. Not for the guest: it needs its capabilities, and a landlocked process does
+//! not see mounts made later.
 
-use std::{io, path::Path};
+use std::{io, os::fd::OwnedFd, path::Path};
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
-    RulesetCreatedAttr, RulesetStatus,
+    RulesetCreatedAttr,
 };
 use rustix::{
     io::Errno,
@@ -15,6 +16,7 @@ use rustix::{
     thread::{CapabilitySet, CapabilitySets},
 };
 use sandbar_api::{Layer, Requirement, User};
+use sandbar_guest::{Apply, Confine};
 use seccompiler::BpfProgram;
 
 use crate::{
@@ -65,6 +67,12 @@ struct Workload {
     open_files: Option<u32>,
 }
 
+/// A workload process to be: nothing is left to open or to allocate.
+struct Prepared<'a> {
+    workload: &'a Workload,
+    rules: Option<OwnedFd>,
+}
+
 impl Fence {
     pub(crate) fn compile() -> Result<Self, BadFilter> {
         Ok(Self {
@@ -75,8 +83,8 @@ impl Fence {
         })
     }
 
-    /// Fences a guest whose view is finished; what is returned does the rest to the process that calls it.
-    pub(crate) fn arm(&self, launch: &Launch) -> Result<Box<dyn Fn() -> io::Result<()>>, Failure> {
+    /// Fences a guest whose view is finished; what is returned does the rest to each workload process.
+    pub(crate) fn arm(&self, launch: &Launch) -> Result<Box<dyn Confine>, Failure> {
         let asked = |layer| launch.asked(layer);
         let kept = match (asked(Layer::Capabilities), launch.user) {
             (Requirement::Off, _) => None,
@@ -105,10 +113,10 @@ impl Fence {
             let no_exec = (asked(Layer::NoExec) != Requirement::Off).then_some(&self.no_exec);
             let mut filters = [&self.workload].into_iter().chain(&self.answers).chain(no_exec);
             let installed = filters.try_for_each(|filter| sys::install_filter(filter));
-            let installed = installed.map_err(Failure::at(Step::Seccomp, "install the filters"));
+            let installed = installed.map_err(|errno| Failure::at(Step::Seccomp, "install the filters")(errno.into()));
             absent = or_without(asked(Layer::Seccomp), installed)?.map(|()| self.absent.clone());
         }
-        let workload = Workload {
+        Ok(Box::new(Workload {
             uids: launch.uids,
             user: launch.user,
             asked: [Layer::Capabilities, Layer::NoNewPrivs, Layer::Seccomp].map(asked),
@@ -116,8 +124,7 @@ impl Fence {
             landlock,
             absent,
             open_files: launch.open_files,
-        };
-        Ok(Box::new(move || workload.confine()))
+        }))
     }
 }
 
@@ -130,28 +137,34 @@ fn or_without<T>(requirement: Requirement, applied: Result<T, Failure>) -> Resul
     }
 }
 
-impl Workload {
-    /// Landlock and the last filter come before the capabilities go: without no_new_privs they need one.
-    fn confine(&self) -> io::Result<()> {
-        if let Some(open_files) = self.open_files {
+impl Confine for Workload {
+    fn prepare(&self) -> io::Result<Box<dyn Apply + '_>> {
+        let rules = self.landlock.as_ref().map(with_workspace).transpose()?;
+        Ok(Box::new(Prepared { workload: self, rules }))
+    }
+}
+
+impl Apply for Prepared<'_> {
+    /// Landlock and the last filter come before the capabilities go: without no_new_privs, which the guest has set, they
+    /// need one.
+    fn apply(&self) -> Result<(), Errno> {
+        let workload = self.workload;
+        if let Some(open_files) = workload.open_files {
             limit_open_files(open_files.into())?;
         }
-        if let Some(landlock) = &self.landlock {
-            let wants = self.asked[1] != Requirement::Off;
-            let status = with_workspace(landlock.try_clone()?)
-                .and_then(|rules| rules.no_new_privs(wants).restrict_self().map_err(io::Error::other))?;
-            if status.ruleset == RulesetStatus::NotEnforced {
-                return Err(io::Error::other("landlock is not in force"));
-            }
+        if let Some(rules) = &self.rules {
+            sys::restrict_self(rules)?;
         }
-        if let Some(absent) = &self.absent {
+        if let Some(absent) = &workload.absent {
             sys::install_filter(absent)?;
         }
-        self.become_user()?;
-        self.verify()
+        workload.become_user()?;
+        workload.verify()
     }
+}
 
-    fn become_user(&self) -> io::Result<()> {
+impl Workload {
+    fn become_user(&self) -> Result<(), Errno> {
         if let (Uids::Range(_), User::Agent) = (self.uids, self.user) {
             let (uid, gid) = (Uid::from_raw(WORKLOAD), Gid::from_raw(WORKLOAD));
             rustix::thread::set_thread_groups(&[])?;
@@ -161,40 +174,35 @@ impl Workload {
         let Some(kept) = self.capabilities else { return Ok(()) };
         rustix::thread::clear_ambient_capability_set()?;
         let none = CapabilitySet::empty();
-        rustix::thread::set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: none })?;
-        Ok(())
+        rustix::thread::set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: none })
     }
 
     /// What was applied is looked at, in this very process: a kernel that says yes and does nothing must not pass.
-    fn verify(&self) -> io::Result<()> {
+    fn verify(&self) -> Result<(), Errno> {
         let [capabilities, no_new_privs, seccomp] = self.asked.map(|asked| asked == Requirement::Required);
-        let missing = |layer: &str| Err(io::Error::other(format!("{layer} is not in force")));
-        if let (true, Some(kept)) = (capabilities, self.capabilities)
-            && !kept.contains(rustix::thread::capabilities(None)?.permitted)
-        {
-            return missing("the reduction of capabilities");
-        }
-        if no_new_privs && !rustix::thread::no_new_privs()? {
-            return missing("no_new_privs");
-        }
-        if seccomp && !sys::is_filtered() {
-            return missing("seccomp");
-        }
-        Ok(())
+        let reduced = match self.capabilities {
+            Some(kept) if capabilities => kept.contains(rustix::thread::capabilities(None)?.permitted),
+            _ => true,
+        };
+        let in_force =
+            reduced && (!no_new_privs || rustix::thread::no_new_privs()?) && (!seccomp || sys::is_filtered());
+        if in_force { Ok(()) } else { Err(Errno::IO) }
     }
 }
 
 /// Named for each process anew: a rule holds for the directory that was there, and a workspace may be bound late.
-fn with_workspace(rules: RulesetCreated) -> io::Result<RulesetCreated> {
+fn with_workspace(rules: &RulesetCreated) -> io::Result<OwnedFd> {
     let workspace = PathFd::new("/workspace").map_err(io::Error::other)?;
-    rules.add_rule(PathBeneath::new(workspace, AccessFs::from_all(WANTED))).map_err(io::Error::other)
+    let workspace = PathBeneath::new(workspace, AccessFs::from_all(WANTED));
+    let rules = rules.try_clone()?.add_rule(workspace).map_err(io::Error::other)?;
+    Option::from(rules).ok_or_else(|| io::Error::other("landlock is not in force"))
 }
 
 /// Never more than there was.
-fn limit_open_files(wanted: u64) -> io::Result<()> {
+fn limit_open_files(wanted: u64) -> Result<(), Errno> {
     let now = rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let limit = Some(wanted.min(now));
-    Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit })?)
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit })
 }
 
 fn bound(kept: CapabilitySet) -> io::Result<()> {

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::Signal;
 use sandbar_provider::Error;
 use tokio::{io::AsyncReadExt as _, sync::oneshot};
 
@@ -51,6 +52,8 @@ struct Launcher {
 
 /// A launcher takes a millisecond or two; one that has not answered by then is replaced.
 const ANSWER: Duration = Duration::from_secs(10);
+/// A guest boots in a few milliseconds, on a busy machine in a few hundred.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Launches that may wait; beyond it callers are held up, which is what a full machine wants.
 const QUEUE: usize = 256;
 
@@ -98,11 +101,20 @@ impl Forge {
 
     /// Has the launcher fork what is asked for, and waits for what the fork tells.
     pub(crate) async fn ask(&self, request: Request, fds: Vec<OwnedFd>) -> Result<Told, Error> {
-        let (_pidfd, status) = self.fork(request, fds).await?;
+        // A copy takes as long as there are files; everything else walks what a sandbox may have left, and must end.
+        let patience = if matches!(request, Request::Keep(_)) { Duration::MAX } else { PATIENCE };
+        let (fork, status) = self.fork(request, fds).await?;
         let failed = || Error::io("hear from the launcher's fork");
         let mut status = tokio::net::unix::pipe::Receiver::from_owned_fd(status).map_err(failed())?;
         let mut told = Vec::new();
-        status.read_to_end(&mut told).await.map_err(failed())?;
+        match tokio::time::timeout(patience, status.read_to_end(&mut told)).await {
+            Ok(read) => read.map_err(failed())?,
+            Err(_) => {
+                // It is ended, which ends a guest and all that is in it.
+                rustix::process::pidfd_send_signal(&fork, Signal::KILL).ok();
+                return Err(failed()(io::ErrorKind::TimedOut.into()));
+            }
+        };
         match serde_json::from_slice(&told) {
             Ok(Told::Failed(failure)) => Err(failure.into_error()),
             Ok(told) => Ok(told),

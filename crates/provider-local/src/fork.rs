@@ -274,16 +274,23 @@ pub(crate) fn bind(bind: Bind, fds: Vec<OwnedFd>) -> Result<Forked, Failure> {
     helper(0, work, |_| Ok(()))
 }
 
+fn exists(directory: &OwnedFd, name: &str) -> bool {
+    let found = rustix::fs::statat(directory, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+    !matches!(found, Err(rustix::io::Errno::NOENT))
+}
+
 /// Copies a sandbox's files, as somebody who may read all of them.
 pub(crate) fn keep(keep: &Keep, fds: Vec<OwnedFd>) -> Result<Forked, Failure> {
     let [from, to] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| incomplete())?;
     let work = move || {
         let mut bytes = 0;
         for name in directory::KEPT {
-            if rustix::fs::accessat(&from, name, rustix::fs::Access::EXISTS, rustix::fs::AtFlags::EACCESS).is_err() {
-                continue;
+            match copy::tree(&from, &to, name) {
+                Ok(copied) => bytes += copied.bytes,
+                // Not every sandbox has all of them.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !exists(&from, name) => {}
+                Err(error) => return Err(Failure::at(Step::Keep, "copy the sandbox's files")(error)),
             }
-            bytes += copy::tree(&from, &to, name).map_err(Failure::at(Step::Keep, "copy the sandbox's files"))?.bytes;
         }
         Ok(Told::Kept(bytes))
     };

@@ -14,7 +14,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// A launch names at most this many descriptors: its own few, and one a layer.
 const MAX_FDS: usize = 64;
-const MAX_MESSAGE: usize = 16 * 1024;
+/// Room for the deepest stack of layers below the longest of paths.
+const MAX_MESSAGE: usize = 192 * 1024;
 
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
@@ -22,6 +23,9 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 
 pub(crate) fn send(socket: impl AsFd, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
+    if bytes.len() > MAX_MESSAGE {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the message is too long"));
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
@@ -33,7 +37,7 @@ pub(crate) fn send(socket: impl AsFd, message: &impl Serialize, fds: &[BorrowedF
 
 /// `None` when the other side is gone.
 pub(crate) fn receive<M: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    let mut bytes = [0; MAX_MESSAGE];
+    let mut bytes = vec![0; MAX_MESSAGE];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {

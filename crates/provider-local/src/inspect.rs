@@ -7,7 +7,12 @@ use sandbar_api::{Layer, LayerReport, Requirement, User};
 use sandbar_guest::protocol::ProbeRequest;
 use sandbar_provider::{Error, Provider as _, Spec};
 
-use crate::{cgroup::Controller, local::Local, probe, uids::Uids};
+use crate::{
+    cgroup::{Controller, InForce, wanted},
+    local::Local,
+    probe,
+    uids::Uids,
+};
 
 /// Capabilities that root inside may have, as `/proc/PID/status` shows them.
 const ROOT_CAPABILITIES: u64 = 0b1101_1011;
@@ -41,7 +46,7 @@ fn own_namespace(name: &str) -> String {
 struct Host {
     ranges: bool,
     namespaces: HashMap<&'static str, String>,
-    limits: Vec<(Controller, Option<String>)>,
+    limits: Vec<(Controller, Option<InForce>)>,
     id: String,
 }
 
@@ -108,16 +113,16 @@ fn judge(layer: Layer, spec: &Spec, facts: &Facts<'_>, host: &Host) -> LayerRepo
             (write == "EACCES", format!("ABI {abi}; write to /proc/self/comm, which only Landlock forbids: {write}"))
         }
         Layer::ReadOnlyRoot => {
-            let write = facts.tried("write_root");
-            (write == "EROFS", format!("create a file in /: {write}"))
+            let (write, programs) = (facts.tried("write_root"), facts.tried("write_usr"));
+            (write == "EROFS" && programs == "EROFS", format!("create a file in /: {write}; in /usr: {programs}"))
         }
         Layer::NoExec => {
             let execute = facts.tried("exec_tmp");
             (facts.refused("exec_tmp"), format!("map a file of /tmp for execution: {execute}"))
         }
-        Layer::Memory => group(Controller::Memory, facts, host),
-        Layer::Cpu => group(Controller::Cpu, facts, host),
-        Layer::Processes => group(Controller::Processes, facts, host),
+        Layer::Memory => group(Controller::Memory, spec, facts, host),
+        Layer::Cpu => group(Controller::Cpu, spec, facts, host),
+        Layer::Processes => group(Controller::Processes, spec, facts, host),
         Layer::OpenFiles => {
             let limit = facts.number("rlimit.nofile");
             let wanted = spec.limits.open_files.map(u64::from);
@@ -169,8 +174,8 @@ fn seccomp(facts: &Facts<'_>) -> (bool, String) {
     (mode == "2" && open.is_empty(), evidence)
 }
 
-/// The kernel has the limit, and the probe was among those it binds.
-fn group(controller: Controller, facts: &Facts<'_>, host: &Host) -> (bool, String) {
+/// The kernel has the limit that was asked for, or a lower one, and the probe was among those it binds.
+fn group(controller: Controller, spec: &Spec, facts: &Facts<'_>, host: &Host) -> (bool, String) {
     let Some(limit) = host.limits.iter().find(|(known, _)| *known == controller).and_then(|(_, limit)| limit.clone())
     else {
         return (false, "the sandbox has no control group with this limit".into());
@@ -178,11 +183,18 @@ fn group(controller: Controller, facts: &Facts<'_>, host: &Host) -> (bool, Strin
     let member = facts.get("cgroup").split(';').any(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (names, path) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let ours = names.is_empty() || names.split(',').any(|name| name == controller.as_str());
-        ours && (path.contains(&host.id) || names.is_empty() && path.ends_with("/work"))
+        match limit.unified {
+            true => names.is_empty() && (path.contains(&host.id) || path.ends_with("/work")),
+            false => names.split(',').any(|name| name == controller.as_str()) && path.contains(&host.id),
+        }
     });
-    let unlimited = limit.ends_with(" max") || limit.ends_with(" -1");
-    (member && !unlimited, format!("{limit}; the probe {} in the group", if member { "is" } else { "is not" }))
+    let number = |text: &str| text.parse::<u64>().ok();
+    let asked = wanted(&spec.limits).into_iter().find(|(known, _)| *known == controller);
+    let asked = asked.and_then(|(_, value)| number(&value));
+    let binds = number(&limit.value).zip(asked).is_some_and(|(limit, asked)| limit <= asked);
+    let seen =
+        format!("{} {}; the probe {} in the group", limit.file, limit.value, if member { "is" } else { "is not" });
+    (member && binds, seen)
 }
 
 fn sized(key: &str, place: &str, wanted: Option<u64>, facts: &Facts<'_>) -> (bool, String) {
@@ -242,10 +254,12 @@ mod tests {
             ..Limits::default()
         };
         let spec = Spec { limits, ..Spec::standard(SandboxId::from_parts(1, [0; 10]), "x") };
+        let value = facts.remove("limit").unwrap_or_else(|| "1048576".into());
+        let limit = InForce { unified: false, file: "memory.limit_in_bytes", value };
         let host = Host {
             ranges: true,
             namespaces: ["mnt", "pid", "net", "ipc", "uts"].map(|name| (name, format!("{name}:[1]"))).into(),
-            limits: vec![(Controller::Memory, Some("memory.limit_in_bytes 1048576".into()))],
+            limits: vec![(Controller::Memory, Some(limit))],
             id: "sbx-x".into(),
         };
         let reports = Layer::ALL.iter().map(|layer| judge(*layer, &spec, &Facts(&facts), &host));
@@ -272,6 +286,9 @@ mod tests {
             ("interfaces", "lo eth0", Layer::Network),
             ("routes", "1", Layer::Network),
             ("cgroup", "4:memory:/;0::/", Layer::Memory),
+            ("cgroup", "4:memory:/;0::/work", Layer::Memory),
+            ("limit", "9223372036854771712", Layer::Memory),
+            ("limit", "max", Layer::Memory),
             ("statfs.tmp", "2097152", Layer::Tmpfs),
             ("rlimit.nofile", "64 1024", Layer::OpenFiles),
         ] {

@@ -3,7 +3,7 @@
 //! stands on it any more.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -43,13 +43,36 @@ pub(crate) struct Layers {
     directory: PathBuf,
     /// Those being made: not finished, and not to be removed for that.
     begun: Mutex<BTreeSet<SnapshotId>>,
+    /// Whose uids the files of each layer carry.
+    carried: Mutex<BTreeMap<SnapshotId, Uids>>,
 }
 
 impl Layers {
     pub(crate) fn open(local: &Path) -> io::Result<Self> {
         let directory = local.join(DIRECTORY);
         fs::create_dir_all(&directory)?;
-        Ok(Self { directory, begun: Mutex::default() })
+        let layers = Self { directory, begun: Mutex::default(), carried: Mutex::default() };
+        for id in layers.ids()? {
+            // One that cannot be read is told of when it is needed.
+            if let Ok(Some(layer)) = layers.read(&id) {
+                layers.carried().insert(id, layer.uids);
+            }
+        }
+        Ok(layers)
+    }
+
+    fn carried(&self) -> MutexGuard<'_, BTreeMap<SnapshotId, Uids>> {
+        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Every layer with the uids its files carry.
+    pub(crate) fn carrying(&self) -> Vec<(PathBuf, Uids)> {
+        self.carried().iter().map(|(id, uids)| (self.path(id), *uids)).collect()
+    }
+
+    /// A layer whose files carry these uids.
+    pub(crate) fn carrier(&self, uids: Uids) -> Option<PathBuf> {
+        self.carried().iter().find(|(_, carried)| **carried == uids).map(|(id, _)| self.path(id))
     }
 
     pub(crate) fn path(&self, id: &SnapshotId) -> PathBuf {
@@ -100,6 +123,7 @@ impl Layers {
         // The files as well as their record, and the names that lead to them.
         rustix::fs::syncfs(fs::File::open(&path)?)?;
         self.begun().remove(id);
+        self.carried().insert(id.clone(), layer.uids);
         Ok(())
     }
 
@@ -129,9 +153,16 @@ impl Layers {
         Ok(ids.into_iter().filter(kept).collect())
     }
 
-    /// Removes what was never finished, and what was given up and nothing stands on. Tells the lower layers in use.
-    pub(crate) fn collect(&self, records: &[Record]) -> Result<Vec<PathBuf>, Error> {
+    /// Removes what was never finished, and what was given up and nothing stands on: `gone` hears of each, with the uids
+    /// that its files carried. Tells the lower layers in use.
+    pub(crate) fn collect(
+        &self,
+        records: &[Record],
+        gone: impl Fn(&Path, Uids) -> Result<(), Error>,
+    ) -> Result<Vec<PathBuf>, Error> {
         let failed = || Error::io("remove layers that nothing stands on");
+        // In this order: one that is begun or finished meanwhile is not among those looked at.
+        let ids = self.ids().map_err(failed())?;
         let mut used: BTreeSet<SnapshotId> = records.iter().flat_map(|record| record.layers.iter().cloned()).collect();
         used.extend(self.begun().iter().cloned());
         let mut lowers = Vec::new();
@@ -142,9 +173,11 @@ impl Layers {
             }
             used.insert(id);
         }
-        for id in self.ids().map_err(failed())? {
+        for id in ids {
             if !used.contains(&id) {
                 erase(&self.path(&id)).map_err(failed())?;
+                let carried = self.carried().remove(&id);
+                carried.map_or(Ok(()), |uids| gone(&self.path(&id), uids))?;
             }
         }
         Ok(lowers)

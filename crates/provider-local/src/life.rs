@@ -20,6 +20,18 @@ use crate::{
 };
 
 impl Local {
+    /// Makes the sandbox's directory; a few calls, but for a disk image, which takes its time on a thread of its own.
+    pub(crate) async fn make(&self, path: &Path, record: &Record, spec: &Spec) -> Result<(), Error> {
+        let local = self.shared.directory.clone();
+        if record.data != Data::Image {
+            return directory::make(&local, path, record, spec);
+        }
+        let (path, record, spec) = (path.to_owned(), record.clone(), spec.clone());
+        tokio::task::spawn_blocking(move || directory::make(&local, &path, &record, &spec))
+            .await
+            .unwrap_or_else(|error| Err(Error::io("make the sandbox's disk")(io::Error::other(error))))
+    }
+
     /// Boots the guest and returns when it serves.
     pub(crate) async fn boot(&self, path: &Path, record: &Record, spec: &Spec) -> Result<(), Error> {
         let shared = &self.shared;

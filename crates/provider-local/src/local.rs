@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use sandbar_api::{LayerReport, SandboxId, SnapshotId, WorkspaceSource};
-use sandbar_guest::protocol::RenameRequest;
+use sandbar_guest::protocol::{RenameRequest, StartRequest};
 use sandbar_provider::{Counters, Error, Found, Guest, HostReport, Provider, Spec};
 use tokio::sync::Mutex;
 
@@ -100,7 +100,11 @@ impl Local {
             }
         }
         shared.register.release_below(&shared.directory)?;
-        let mut used = shared.layers.collect(&records)?;
+        for (path, uids) in shared.layers.carrying() {
+            // Held by the sandbox it was made of, or by another layer, as well as by this one.
+            shared.register.keep(uids, &path)?;
+        }
+        let mut used = shared.layers.collect(&records, |path, uids| self.free(uids, path))?;
         used.extend(records.into_iter().map(|record| record.lower));
         base::prune(&shared.directory, &shared.base, &used).map_err(Error::io("remove old base layers"))?;
         disk::forget_blanks(&shared.directory).map_err(Error::io("remove blank disks"))?;
@@ -116,6 +120,14 @@ impl Local {
         tokio::task::spawn_blocking(move || shared.forge.close())
             .await
             .map_err(|error| Error::io("end the launcher")(io::Error::other(error)))
+    }
+
+    /// Frees the uids of what is gone, unless a layer's files carry them too: those of two sandboxes never meet.
+    pub(crate) fn free(&self, uids: Uids, gone: &Path) -> Result<(), Error> {
+        match self.shared.layers.carrier(uids) {
+            Some(heir) => self.shared.register.pass(uids, gone, &heir),
+            None => self.shared.register.release(uids, gone),
+        }
     }
 
     pub(crate) fn path(&self, id: &SandboxId) -> PathBuf {
@@ -171,7 +183,7 @@ impl Provider for Local {
         let spec = Spec { workspace: self.check_workspace(&spec.workspace)?, ..spec.clone() };
         let standing = if spec.from.is_some() { Some(self.shared.standing.lock().await) } else { None };
         let record = self.plan(&spec, &path)?;
-        let made = match directory::make(&self.shared.directory, &path, &record, &spec) {
+        let made = match self.make(&path, &record, &spec).await {
             Ok(()) => {
                 drop(standing);
                 // While the disk takes the record, the kernel makes the sandbox.
@@ -225,6 +237,21 @@ impl Provider for Local {
         }
         let bind = Bind { hostname: spec.hostname.clone(), uids, user: spec.user, workspace };
         self.shared.forge.ask(Request::Bind(Box::new(bind)), fds).await.map(drop)
+    }
+
+    async fn warm(&self, spec: &Spec) -> Result<Vec<LayerReport>, Error> {
+        let layers = inspect::inspect(self, spec).await?;
+        // A command that is not there goes the whole way of one that is, through the fence, and leaves no record.
+        let nothing = StartRequest {
+            process_id: "warm".into(),
+            argv: vec!["/proc/self/none".into()],
+            cwd: "/".into(),
+            ..StartRequest::default()
+        };
+        match self.connect(&spec.id).await?.start(nothing).await {
+            Ok(_) => Err(Error::Unreachable { id: spec.id.clone(), cause: "it runs what does not exist".into() }),
+            Err(_) => Ok(layers),
+        }
     }
 
     async fn inspect(&self, spec: &Spec) -> Result<Vec<LayerReport>, Error> {
@@ -283,7 +310,7 @@ impl Provider for Local {
         // After the files: the range is free only when nothing on disk carries it any more.
         match record {
             Ok(Some(record)) => {
-                self.shared.register.release(record.uids, &path)?;
+                self.free(record.uids, &path)?;
                 if record.layers.is_empty() { Ok(()) } else { snapshot::collect(self).await }
             }
             // Whichever it had: its record was never written, or cannot be read.

@@ -61,8 +61,15 @@ impl Local {
             }
             disk::can_make()?;
         }
-        let no_exec = spec.requirement(Layer::NoExec) != Requirement::Off;
         let read_only = spec.requirement(Layer::ReadOnlyRoot) != Requirement::Off;
+        if read_only && spec.user == User::Root && spec.root == Root::Host {
+            return Err(Error::NotEnforceable {
+                layer: "read-only root",
+                cause: "root inside has a /usr of its own to write to".into(),
+                fix: "Ask for the user `agent`, or leave read_only_root off.".into(),
+            });
+        }
+        let no_exec = spec.requirement(Layer::NoExec) != Requirement::Off;
         if no_exec && (spec.user == User::Root || matches!(spec.root, Root::Image { .. }) && !read_only) {
             return Err(Error::NotEnforceable {
                 layer: "no execution outside the workspace",

@@ -89,7 +89,7 @@ pub(crate) async fn collect(local: &Local) -> Result<(), Error> {
         for id in local.ids()? {
             records.extend(directory::read(&local.path(&id))?);
         }
-        local.shared.layers.collect(&records).map(drop)
+        local.shared.layers.collect(&records, |path, uids| local.free(uids, path)).map(drop)
     });
     collected.await.unwrap_or_else(|error| Err(Error::io("remove layers")(io::Error::other(error))))
 }

@@ -6,6 +6,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
 };
 
+use rustix::io::Errno;
 use seccompiler::sock_filter;
 use tokio::io::{Interest, unix::AsyncFd};
 
@@ -48,11 +49,14 @@ pub(crate) fn clone_into(namespaces: u64, group: Option<&OwnedFd>) -> io::Result
 pub(crate) fn clone_as(user: Option<u32>, namespaces: u64, group: Option<&OwnedFd>) -> Result<Cloned, NotCloned> {
     let Some(user) = user else { return clone_into(namespaces, group).map_err(NotCloned::Clone) };
     let own = rustix::process::geteuid().as_raw();
-    effective(user).map_err(NotCloned::User)?;
-    let cloned = clone_into(namespaces, group).map_err(NotCloned::Clone);
-    // The child is nobody in its namespace until its users are mapped, and then becomes whom it needs to be.
-    if !matches!(cloned, Ok(Cloned::Child)) {
-        effective(own).map_err(NotCloned::User)?;
+    let cloned = match effective(user) {
+        Ok(()) => clone_into(namespaces, group).map_err(NotCloned::Clone),
+        Err(error) => Err(NotCloned::User(error)),
+    };
+    // The child is nobody in its namespace until its users are mapped, and then becomes whom it needs to be. We go on as
+    // whom we were, or not at all.
+    if !matches!(cloned, Ok(Cloned::Child)) && (effective(own).is_err() && rustix::process::geteuid().as_raw() != own) {
+        exit(1);
     }
     cloned
 }
@@ -178,13 +182,26 @@ pub(crate) fn enter(process: &OwnedFd, namespaces: i32) -> io::Result<()> {
 }
 
 /// Puts a seccomp filter on the calling process. Unlike seccompiler's own function it does not set no_new_privs.
-pub(crate) fn install_filter(filter: &[sock_filter]) -> io::Result<()> {
-    let length = u16::try_from(filter.len()).map_err(|_| io::Error::other("the filter is too long"))?;
+/// Allocates nothing.
+pub(crate) fn install_filter(filter: &[sock_filter]) -> Result<(), Errno> {
+    // What the kernel says of a filter that is too long.
+    let length = u16::try_from(filter.len()).map_err(|_| Errno::INVAL)?;
     // The kernel's struct: an instruction has the same layout in both crates.
     let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast::<libc::sock_filter>().cast_mut() };
     // SAFETY: `program` points at `length` instructions, which the kernel only reads, during the call.
     let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result == -1 { Err(last_errno()) } else { Ok(()) }
+}
+
+/// Puts a Landlock ruleset on the calling process. Unlike the landlock crate's own function it frees nothing.
+pub(crate) fn restrict_self(rules: &OwnedFd) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) };
+    if result == -1 { Err(last_errno()) } else { Ok(()) }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
 /// Whether the calling process is under a seccomp filter.

@@ -119,6 +119,24 @@ impl Register {
         }
     }
 
+    /// Passes a range on from `gone` to `heir`, whose files carry it too.
+    pub(crate) fn pass(&self, uids: Uids, gone: &Path, heir: &Path) -> Result<(), Error> {
+        let Some(file) = self.file(uids) else { return Ok(()) };
+        let failed = || Error::io("pass a uid range on");
+        let _lock = self.lock()?;
+        if fs::read_link(&file).is_ok_and(|holder| !holder.starts_with(gone)) {
+            return Ok(());
+        }
+        // In one step: a slot that is empty for a moment is anybody's.
+        let draft = file.with_extension("draft");
+        if let Err(error) = fs::remove_file(&draft)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(failed()(error));
+        }
+        std::os::unix::fs::symlink(heir, &draft).and_then(|()| fs::rename(&draft, &file)).map_err(failed())
+    }
+
     /// Frees every range whose holder is `place`, or lies in it, and is gone: nobody was left to release it.
     pub(crate) fn release_below(&self, place: &Path) -> Result<(), Error> {
         let Some(directory) = &self.directory else { return Ok(()) };

@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags},
+    fs::{FileType, Mode, OFlags},
     mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount},
 };
 use sandbar_api::{Layer, Requirement, User};
@@ -220,12 +220,13 @@ fn own_overrides() -> io::Result<()> {
 
 /// What identifies the machine whose files were copied.
 fn identity() -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match rustix::fs::open("/etc/machine-id", flags, Mode::empty()) {
-        Ok(file) => file,
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => return Ok(()),
-        Err(errno) => return Err(errno.into()),
-    };
+    // What a sandbox has put in its place (a link, a pipe nobody reads, a directory) is no identity of a machine.
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open("/etc/machine-id", flags, Mode::empty()) else { return Ok(()) };
+    if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
+        return Ok(());
+    }
+    rustix::fs::ftruncate(&file, 0)?;
     rustix::io::write(&file, format!("{:032x}\n", random()?).as_bytes())?;
     Ok(())
 }

@@ -136,6 +136,11 @@ pub trait Provider: Send + Sync + 'static {
         Err(Error::Declined { provider: self.name(), verb: "claim" })
     }
 
+    /// Inspects a sandbox that nobody waits for yet, and does once what is slow the first time. Leaves no trace in it.
+    async fn warm(&self, spec: &Spec) -> Result<Vec<LayerReport>, Error> {
+        self.inspect(spec).await
+    }
+
     /// What is in force, by a probe inside this very sandbox: a report for each layer.
     async fn inspect(&self, spec: &Spec) -> Result<Vec<LayerReport>, Error>;
 

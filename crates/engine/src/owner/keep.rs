@@ -1,5 +1,7 @@
 //! Keeping a snapshot of a sandbox: between two verbs of its life, with all of it standing still.
 
+use std::time::Duration;
+
 use sandbar_api::{Code, Problem, SandboxState, Snapshot, SnapshotId, WorkspaceSource};
 use sandbar_provider::Error;
 
@@ -8,6 +10,9 @@ use crate::{
     clock, problem,
     store::{NewSnapshot, SnapshotRow},
 };
+
+/// How long uploads and removals under way may take to end before a snapshot is refused for them.
+const TRANSFERS: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 
 /// A snapshot to be taken.
 pub(crate) struct Keep {
@@ -39,6 +44,11 @@ impl Owner {
         }
         let size = match sandbox.state {
             SandboxState::Ready => self.copy_while_still(&keep.id).await?,
+            SandboxState::Paused => {
+                // A pause does not wait for long uploads.
+                self.settle_files().await?;
+                self.copy(&keep.id).await?
+            }
             _ => self.copy(&keep.id).await?,
         };
         let snapshot = Snapshot {
@@ -67,15 +77,33 @@ impl Owner {
     }
 
     async fn copy_while_still(&self, id: &SnapshotId) -> Result<u64, Problem> {
-        let copied = match self.freeze().await {
-            Ok(()) => self.copy(id).await,
-            Err(error) => Err(cannot_stand_still(error, &self.handle.name())),
+        // File workers do not stand still with the workload: who wants to change files from now on waits.
+        self.handle.hold();
+        let copied = match self.settle_files().await {
+            Ok(()) => self.freeze_and_copy(id).await,
+            Err(problem) => Err(problem),
         };
         let thawed = self.thaw().await;
-        if copied.is_ok() && thawed.is_err() {
-            self.forget(id).await;
+        match &thawed {
+            Ok(()) => self.handle.release(),
+            // It stands still and stays held, as `thaw` has recorded.
+            Err(_) if copied.is_ok() => self.forget(id).await,
+            Err(_) => {}
         }
         copied.and_then(|size| thawed.map(|()| size))
+    }
+
+    async fn freeze_and_copy(&self, id: &SnapshotId) -> Result<u64, Problem> {
+        self.freeze().await.map_err(|error| cannot_stand_still(error, &self.handle.name()))?;
+        self.copy(id).await
+    }
+
+    async fn settle_files(&self) -> Result<(), Problem> {
+        let settled = tokio::select! {
+            settled = self.handle.settle_files(TRANSFERS) => settled,
+            () = self.inner.closing.cancelled() => return Err(problem::shutting_down()),
+        };
+        if settled { Ok(()) } else { Err(files_in_transfer(&self.handle.name())) }
     }
 
     async fn forget(&self, id: &SnapshotId) {
@@ -84,6 +112,17 @@ impl Owner {
             tracing::error!(snapshot = %id, %error, "a snapshot that nobody was told of is not discarded");
         }
     }
+}
+
+fn files_in_transfer(name: &str) -> Problem {
+    let waited = TRANSFERS.as_secs();
+    Problem::new(
+        Code::WrongState,
+        format!(
+            "Files of the sandbox `{name}` are being transferred or removed, and that did not end within {waited} s."
+        ),
+        "Nothing was changed: try again when the transfer is over.",
+    )
 }
 
 fn cannot_stand_still(error: Error, name: &str) -> Problem {

@@ -63,7 +63,7 @@ impl Keeper {
             drop(reply.send(Err(error.into())));
             return;
         }
-        let gone = {
+        let (gone, mut making) = {
             let mut states = self.inner.pools.states();
             let state = states.entry(template.clone()).or_default();
             state.size = size;
@@ -74,13 +74,19 @@ impl Keeper {
                 gone.extend(state.members.pop_back());
                 surplus -= 1;
             }
-            gone
+            (gone, state.making.subscribe())
         };
         let inner = self.inner.clone();
         self.inner.tasks.spawn(async move {
             let burial = inner.tasks.spawn(bury_all(inner.clone(), gone));
+            let made = async {
+                // What a pool that ends was making is of no use to it, and goes as soon as it is made.
+                if size == 0 {
+                    drop(making.wait_for(|making| *making == 0).await);
+                }
+            };
             // It goes on if it takes longer; what it takes is then told by the log.
-            let _in_time = time::timeout(PATIENCE, burial).await;
+            let _in_time = time::timeout(PATIENCE, async { tokio::join!(burial, made) }).await;
             let shown = inner.pools.list().into_iter().find(|pool| pool.template == template);
             let pool = shown.unwrap_or(Pool { template, size, warm: 0, reason: None });
             drop(reply.send(Ok(pool)));
@@ -144,16 +150,16 @@ impl Keeper {
         let Some(digest) = digest(&template) else { return };
         let mut states = self.inner.pools.states();
         let most = if self.inner.pools.busy.load(Ordering::Relaxed) > 0 { AT_ONCE_WHEN_BUSY } else { AT_ONCE };
-        let making: u32 = states.values().map(|state| state.making).sum();
+        let making: u32 = states.values().map(|state| *state.making.borrow()).sum();
         let Some(state) = states.get_mut(&template.name) else { return };
         if state.trouble.as_ref().is_some_and(|trouble| trouble.again > Instant::now()) {
             return;
         }
-        let missing = state.size.saturating_sub(state.warm() + state.making);
+        let missing = state.size.saturating_sub(state.warm() + *state.making.borrow());
         // After a failure one is enough to see whether it still fails.
         let most = if state.trouble.is_some() { 1 } else { most };
         let begun = missing.min(most.saturating_sub(making));
-        state.making += begun;
+        state.making.send_modify(|making| *making += begun);
         drop(states);
         for _ in 0..begun {
             self.inner.tasks.spawn(add(self.inner.clone(), template.clone(), digest));
@@ -231,16 +237,16 @@ async fn add(inner: Arc<Inner>, template: Template, digest: Digest) {
     let made = make(&inner, &template, digest).await;
     let change = |change: &dyn Fn(&mut State)| {
         if let Some(state) = inner.pools.states().get_mut(&template.name) {
-            state.making = state.making.saturating_sub(1);
             change(state);
+            state.making.send_modify(|making| *making = making.saturating_sub(1));
         }
     };
     match made {
         Ok(member) => {
-            change(&|state| state.trouble = None);
             if let Some(member) = admit(&inner, member) {
                 bury(&inner, member.provider.clone(), member.id.clone()).await;
             }
+            change(&|state| state.trouble = None);
         }
         Err(problem) => {
             tracing::warn!(template = template.name, %problem, "a pool could not be filled");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandbar_api::{Problem, SandboxId, Template, WorkspaceSource};
+use sandbar_api::{Code, Problem, Requirement, SandboxId, Template, WorkspaceSource};
 use sandbar_provider::{Guest, Provider, Spec};
 use tokio::time;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -40,9 +40,18 @@ pub(super) async fn make(inner: &Arc<Inner>, template: &Template, digest: Digest
     let provider = inner.provider(&template.provider)?;
     let created_at = clock::now();
     let id = ids::sandbox(created_at)?;
-    provider.create(&spec(&id, template)).await.map_err(problem::from_provider)?;
+    let spec = spec(&id, template);
+    provider.create(&spec).await.map_err(problem::from_provider)?;
     let warm = async {
         let guest = owner::greet(&*provider, &id).await?;
+        let layers = provider.warm(&spec).await.map_err(problem::from_provider)?;
+        // There is time to look before anybody has it: one whose fence does not hold is not handed out.
+        if let Some(missing) =
+            layers.into_iter().find(|layer| !layer.in_force && layer.requirement == Requirement::Required)
+        {
+            let what = format!("{} is required and not in force: {}.", missing.layer.title(), missing.evidence);
+            return Err(Problem::new(Code::NotEnforceable, what, missing.fix.unwrap_or_default()));
+        }
         let (template, provider) = (template.name.clone(), template.provider.clone());
         inner.store.add_pool_member(&PoolMember { id: id.clone(), template, digest, provider, created_at }).await?;
         Ok(guest)

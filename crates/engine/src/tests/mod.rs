@@ -13,6 +13,7 @@ mod processes;
 mod restart;
 mod script;
 mod snapshots;
+mod transfers;
 
 use std::{
     path::{Path, PathBuf},

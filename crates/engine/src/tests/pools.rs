@@ -367,13 +367,17 @@ async fn a_pool_shrinks_ends_and_leaves_nothing() -> Tested {
     assert_eq!(bed.members().await?, bed.made().await?);
     let claimed = bed.any().await?.id;
     // In the middle of being refilled.
+    bed.provider.pace.store(200, Ordering::Relaxed);
     bed.engine.set_pool("default", 50).await?;
+    let creating = || bed.provider.creating.load(Ordering::SeqCst);
+    soon(|| async { (creating() > 0).then_some(()) }).await?;
     let ended = bed.engine.set_pool("default", 0).await?;
+    assert_eq!(creating(), 0, "it returned before those that were being made were gone");
     assert_eq!((ended.size, ended.warm), (0, 0));
     assert_eq!(bed.engine.pools().await?, []);
     let alone = Ids::from([claimed]);
-    soon(|| async { bed.made().await.ok().filter(|made| *made == alone) }).await?;
-    soon(|| async { bed.members().await.ok().filter(Ids::is_empty) }).await?;
+    assert_eq!(bed.made().await?, alone);
+    assert_eq!(bed.members().await?, Ids::new());
     bed.restart().await?;
     assert_eq!(bed.engine.pools().await?, []);
     assert_eq!(bed.made().await?, alone);

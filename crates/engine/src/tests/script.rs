@@ -38,6 +38,8 @@ pub(super) struct Scripted {
     pub(super) destroys: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// How long a `create` takes, in milliseconds: long enough for others to come in between.
     pub(super) pace: AtomicU64,
+    /// Creates that have not ended.
+    pub(super) creating: AtomicU64,
     pub(super) connections: AtomicU64,
     /// What was bound, in order.
     pub(super) bound: Mutex<Vec<Spec>>,
@@ -59,6 +61,7 @@ impl Scripted {
             broken: Mutex::default(),
             destroys: Mutex::default(),
             pace: AtomicU64::new(20),
+            creating: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             bound: Mutex::default(),
             unbindable: Mutex::default(),
@@ -129,7 +132,9 @@ impl Provider for Scripted {
     }
 
     async fn create(&self, spec: &Spec) -> Result<(), Error> {
+        self.creating.fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(self.pace.load(Ordering::Relaxed))).await;
+        self.creating.fetch_sub(1, Ordering::SeqCst);
         if let Some(error) = lock(&self.broken).take() {
             return Err(error);
         }
@@ -167,6 +172,10 @@ impl Provider for Scripted {
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<u64, Error> {
         let sandbox = self.get(id).ok_or_else(|| Error::Unknown(id.clone()))?;
         let running = *sandbox.running.borrow();
+        if running && sandbox.guest.changes() > 0 {
+            let (what, cause) = ("it".to_owned(), "its files are being changed".to_owned());
+            return Err(Error::BadSpec { what, cause, fix: "Wait for the end of that.".into() });
+        }
         self.kernel.snapshot(id, running, snapshot)
     }
 

@@ -43,7 +43,7 @@ pub(crate) struct Errand {
 const MAX_MEMORY: u64 = 512 * 1024 * 1024;
 
 /// The body of a worker's process; returns its exit code.
-pub(crate) fn run(errand: Errand, confine: &Confine) -> i32 {
+pub(crate) fn run(errand: Errand, confine: &dyn Confine) -> i32 {
     let Errand { job, inbox, outbox } = errand;
     let confined = become_worker(&inbox, &outbox, confine);
     let (mut inbox, mut outbox) = (Inbox::new(inbox), Outbox::new(outbox));
@@ -55,13 +55,13 @@ pub(crate) fn run(errand: Errand, confine: &Confine) -> i32 {
     i32::from(outbox.finish(outcome).is_err())
 }
 
-fn become_worker(inbox: &OwnedFd, outbox: &OwnedFd, confine: &Confine) -> std::io::Result<()> {
+fn become_worker(inbox: &OwnedFd, outbox: &OwnedFd, confine: &dyn Confine) -> std::io::Result<()> {
     rustix::thread::set_name(c"sandbar-file")?;
     sys::block_signals(sys::Mask::Nothing)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let limit = Rlimit { current: Some(MAX_MEMORY), maximum: Some(MAX_MEMORY) };
     rustix::process::setrlimit(Resource::Data, limit)?;
-    confine()?;
+    confine.prepare()?.apply()?;
     // After `confine`, which may own some of them.
     sys::close_all_but(&[inbox.as_fd(), outbox.as_fd()])
 }

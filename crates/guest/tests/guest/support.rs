@@ -81,7 +81,7 @@ fn group() -> std::io::Result<Option<Group>> {
     Ok((directory.is_some() || !joins.is_empty()).then_some(Group { directory, joins }))
 }
 
-fn become_nobody() -> std::io::Result<()> {
+fn become_nobody() -> rustix::io::Result<()> {
     let (uid, gid) = (Uid::from_raw(65534), Gid::from_raw(65534));
     rustix::thread::set_no_new_privs(true)?;
     rustix::thread::set_thread_groups(&[])?;
@@ -89,14 +89,14 @@ fn become_nobody() -> std::io::Result<()> {
     rustix::thread::set_thread_res_uid(uid, uid, uid)?;
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    Ok(rustix::thread::set_capabilities(None, sets)?)
+    rustix::thread::set_capabilities(None, sets)
 }
 
 /// Permissions must bind the workload also where root runs the tests.
-fn confine() -> std::io::Result<()> {
+fn confine() -> rustix::io::Result<()> {
     let mut sets = rustix::thread::capabilities(None)?;
     sets.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
-    Ok(rustix::thread::set_capabilities(None, sets)?)
+    rustix::thread::set_capabilities(None, sets)
 }
 
 pub(crate) struct Guest {

@@ -11,7 +11,7 @@ use super::find::Controller;
 const PERIOD: u64 = 100_000;
 
 /// Which controllers the limits need, and the value each is given: bytes, a number, or microseconds per period.
-pub(super) fn wanted(limits: &Limits) -> Vec<(Controller, String)> {
+pub(crate) fn wanted(limits: &Limits) -> Vec<(Controller, String)> {
     let memory = limits.memory.map(|memory| (Controller::Memory, memory.0.to_string()));
     let processes = limits.processes.map(|processes| (Controller::Processes, processes.to_string()));
     // At least a millisecond, which is the least that the kernel takes.
@@ -95,7 +95,7 @@ fn present(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-pub(super) fn read_unified(work: &Path, controller: Controller) -> Option<String> {
+pub(super) fn read_unified(work: &Path, controller: Controller) -> Option<(&'static str, String)> {
     let file = match controller {
         Controller::Memory => "memory.max",
         Controller::Processes => "pids.max",
@@ -104,7 +104,7 @@ pub(super) fn read_unified(work: &Path, controller: Controller) -> Option<String
     read(work, file)
 }
 
-pub(super) fn read_old(own: &Path, controller: Controller) -> Option<String> {
+pub(super) fn read_old(own: &Path, controller: Controller) -> Option<(&'static str, String)> {
     match controller {
         Controller::Memory => read(own, "memory.limit_in_bytes"),
         Controller::Processes => read(own, "pids.max"),
@@ -112,10 +112,10 @@ pub(super) fn read_old(own: &Path, controller: Controller) -> Option<String> {
     }
 }
 
-/// `file value`, for people.
-fn read(directory: &Path, file: &str) -> Option<String> {
+/// The file and the first word in it: behind `cpu.max` stands the period as well.
+fn read(directory: &Path, file: &'static str) -> Option<(&'static str, String)> {
     let text = fs::read_to_string(directory.join(file)).ok()?;
-    Some(format!("{file} {}", text.trim()))
+    text.split_whitespace().next().map(|value| (file, value.to_owned()))
 }
 
 #[cfg(test)]

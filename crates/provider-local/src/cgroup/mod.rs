@@ -25,6 +25,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 use crate::{sys, uids::Uids};
 
 pub(crate) use find::Controller;
+pub(crate) use limit::wanted;
 
 /// The group of the workload's processes, below the sandbox's own.
 const WORK: &str = "work";
@@ -65,6 +66,15 @@ pub(crate) struct Shape {
     pub joins: usize,
 }
 
+/// A limit that the kernel has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InForce {
+    /// Set in the unified hierarchy, or in the controller's own.
+    pub unified: bool,
+    pub file: &'static str,
+    pub value: String,
+}
+
 impl Groups {
     /// Finds the hierarchies and makes this home's directory in the unified one.
     pub(crate) fn open(directory: &Path) -> Self {
@@ -81,6 +91,9 @@ impl Groups {
         };
         let unified_controllers =
             unified.as_ref().map(|path| limit::hand_down(path, &found.mount())).unwrap_or_default();
+        for (_, top) in found.old(root) {
+            sweep(&top.join(TOP));
+        }
         let old =
             found.old(root).into_iter().map(|(controller, top)| (controller, top.join(TOP).join(&home))).collect();
         Self { unified, unified_controllers, old }
@@ -130,6 +143,8 @@ impl Groups {
         }
         let work = own.join(WORK);
         directory(&work).map_err(failed)?;
+        // One that was found again may stand still since its last sandbox was paused.
+        fs::write(work.join("cgroup.freeze"), "0").map_err(failed)?;
         for (controller, value) in &unified {
             limit::set_unified(&work, *controller, value)
                 .map_err(|error| limit::refused(*controller, error.to_string()))?;
@@ -267,13 +282,15 @@ impl Groups {
         counters
     }
 
-    /// What a limit is, as the kernel has it now, and whether `member` is among those it binds.
-    pub(crate) fn in_force(&self, id: &SandboxId, controller: Controller) -> Option<String> {
+    /// What a limit is, as the kernel has it now.
+    pub(crate) fn in_force(&self, id: &SandboxId, controller: Controller) -> Option<InForce> {
         if self.unified_controllers.contains(&controller) {
-            return limit::read_unified(&self.work(id)?, controller);
+            let (file, value) = limit::read_unified(&self.work(id)?, controller)?;
+            return Some(InForce { unified: true, file, value });
         }
         let (_, home) = self.old.iter().find(|(known, _)| *known == controller)?;
-        limit::read_old(&home.join(id.as_str()), controller)
+        let (file, value) = limit::read_old(&home.join(id.as_str()), controller)?;
+        Some(InForce { unified: false, file, value })
     }
 
     /// The file that changes when a fork was refused.

@@ -1,6 +1,6 @@
 //! Snapshots, sandboxes made from them, and what is bound late to one that was warm.
 
-use sandbar_api::{HumanSize, Limits, SnapshotId, WorkspaceSource};
+use sandbar_api::{HumanSize, Limits, SnapshotId, User, WorkspaceSource};
 use sandbar_provider::{
     Error, Provider, Spec, cases,
     suite::{Case, Outcome, Subject, run, same},
@@ -15,7 +15,11 @@ pub(crate) fn cases() -> Vec<Case<Home>> {
         a_running_sandbox_is_not_copied_unless_it_stands_still,
         a_warm_sandbox_takes_a_name_and_a_workspace,
     ];
-    let root = cases![a_sandbox_with_a_disk_limit_is_copied_too];
+    let root = cases![
+        a_sandbox_with_a_disk_limit_is_copied_too,
+        what_a_layer_carries_is_nobody_elses,
+        a_trap_in_the_place_of_an_identity_is_stepped_over,
+    ];
     cases.extend(root.into_iter().map(|case| Case { not_here: needs_root, ..case }));
     cases
 }
@@ -154,6 +158,57 @@ async fn a_warm_sandbox_takes_a_name_and_a_workspace(home: &Home) -> Outcome {
         Err(error) => return Err(said(error)),
     }
     provider.destroy(&warm.id).await.map_err(said)
+}
+
+/// Which directories have a range of uids below this home.
+fn holders(home: &Home) -> Result<Vec<std::path::PathBuf>, String> {
+    let place = home.0.canonicalize().map_err(|error| error.to_string())?;
+    let slots = std::fs::read_dir("/run/sandbar/uids").map_err(|error| error.to_string())?.flatten();
+    Ok(slots.filter_map(|slot| std::fs::read_link(slot.path()).ok()).filter(|to| to.starts_with(&place)).collect())
+}
+
+async fn what_a_layer_carries_is_nobody_elses(home: &Home) -> Outcome {
+    let (provider, origin) = (home.open().await?, spec("carried"));
+    provider.create(&origin).await.map_err(said)?;
+    for number in [6, 7] {
+        keep(&*provider, &origin, &snapshot(number)).await?;
+    }
+    provider.destroy(&origin.id).await.map_err(said)?;
+    let by_layer = |number| move |path: &std::path::PathBuf| path.ends_with(snapshot(number).as_str());
+    same("held by a layer", &holders(home)?.iter().filter(|path| by_layer(6)(path)).count(), &1)?;
+    provider.discard(&snapshot(6)).await.map_err(said)?;
+    same("by the next one", &holders(home)?.iter().filter(|path| by_layer(7)(path)).count(), &1)?;
+    // A server that is started again finds it so.
+    let provider = home.open().await?;
+    same("after a restart", &holders(home)?.len(), &1)?;
+    provider.discard(&snapshot(7)).await.map_err(said)?;
+    same("by nobody", &holders(home)?.len(), &0)?;
+    no_layers(home)
+}
+
+async fn a_trap_in_the_place_of_an_identity_is_stepped_over(home: &Home) -> Outcome {
+    let provider = home.open().await?;
+    let traps = [
+        "mkfifo /etc/machine-id",
+        "mkdir /etc/machine-id",
+        "ln -s /workspace/x /etc/machine-id",
+        "echo one > /etc/machine-id",
+    ];
+    for (number, trap) in traps.into_iter().enumerate() {
+        let origin = Spec { user: User::Root, ..spec(&format!("trap-{number}")) };
+        provider.create(&origin).await.map_err(said)?;
+        script(&*provider, &origin, trap).await?;
+        keep(&*provider, &origin, &snapshot(8)).await?;
+        let copy = Spec { from: Some(snapshot(8)), user: User::Root, ..spec("trapped") };
+        provider.create(&copy).await.map_err(said)?;
+        let seen =
+            script(&*provider, &copy, "test -f /etc/machine-id && wc -c < /etc/machine-id; ls /workspace").await?;
+        same(trap, &seen.as_str(), &if number == 3 { "33\n" } else { "" })?;
+        provider.destroy(&copy.id).await.map_err(said)?;
+        provider.destroy(&origin.id).await.map_err(said)?;
+        provider.discard(&snapshot(8)).await.map_err(said)?;
+    }
+    no_layers(home)
 }
 
 async fn a_sandbox_with_a_disk_limit_is_copied_too(home: &Home) -> Outcome {

@@ -90,6 +90,9 @@ async fn what_cannot_be_enforced_is_refused(home: &Home) -> Outcome {
     no_exec.layers.insert(Layer::NoExec, Requirement::Required);
     refused.push(Spec { user: User::Root, ..no_exec.clone() });
     refused.push(Spec { root: Root::Image { path: "/usr".into() }, ..no_exec });
+    let mut read_only = of_profile("standard")?;
+    read_only.layers.insert(Layer::ReadOnlyRoot, Requirement::Required);
+    refused.push(Spec { user: User::Root, ..read_only });
     if !is_root() {
         let mut users = of_profile("standard")?;
         users.layers.insert(Layer::Users, Requirement::Required);

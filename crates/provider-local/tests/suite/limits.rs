@@ -14,6 +14,7 @@ pub(crate) fn cases() -> Vec<Case<Home>> {
         a_memory_bomb_is_counted,
         a_fork_bomb_is_held_and_noticed,
         a_disk_filler_finds_an_end,
+        disks_of_one_size_are_made_at_once,
         frozen_processes_stand_still,
     ];
     cases.extend(root.into_iter().map(|case| Case { not_here: needs_groups, ..case }));
@@ -134,6 +135,21 @@ async fn a_disk_filler_finds_an_end(home: &Home) -> Outcome {
         backing.contains(spec.id.as_str())
     });
     same("loop devices left", &ours.count(), &0)
+}
+
+async fn disks_of_one_size_are_made_at_once(home: &Home) -> Outcome {
+    let provider = home.open().await?;
+    // A size that no other case uses: its blank disk is made now, and by one of them only.
+    let limits = Limits { disk: Some(HumanSize(24 << 20)), ..Limits::default() };
+    let specs: Vec<_> = (0..6).map(|number| limited(&format!("disk-{number}"), limits.clone())).collect();
+    let made = specs.iter().map(|spec| async { provider.create(spec).await.map_err(said) });
+    for made in futures_util::future::join_all(made).await {
+        made?;
+    }
+    for spec in &specs {
+        provider.destroy(&spec.id).await.map_err(said)?;
+    }
+    Ok(())
 }
 
 async fn frozen_processes_stand_still(home: &Home) -> Outcome {

@@ -94,12 +94,13 @@ fn on_host(server: &Server) -> Outcome<Vec<String>> {
             left.push(format!("{} of {}", device.file_name().display(), backing.trim()));
         }
     }
-    // Output files are made ahead, as nobody's yet.
-    for (place, kept) in [("local", ["base-", "layers"]), ("local/layers", [""; 2]), ("output", [".making", ".ready"])]
-    {
+    // Blank disks and output files are made ahead, as nobody's yet.
+    let places: [(&str, &[&str]); 3] =
+        [("local", &["base-", "layers", "blank-"]), ("local/layers", &[]), ("output", &[".making", ".ready"])];
+    for (place, kept) in places {
         for entry in fs::read_dir(home.join(place))? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            if !kept.iter().any(|kept| !kept.is_empty() && name.starts_with(kept)) {
+            if !kept.iter().any(|kept| name.starts_with(kept)) {
                 left.push(format!("file {place}/{name}"));
             }
         }

@@ -150,11 +150,18 @@ pub(crate) async fn settle(client: &Client, model: &mut Model, step: &Step) -> O
             }
             !told.ids.is_empty()
         }
-        Step::Write { name, .. } => {
+        Step::Write { name, writes } => {
             let known = model.sandboxes.get(name).map(|sandbox| sandbox.running.clone()).unwrap_or_default();
-            // It goes on without the server.
+            // It goes on without the server; or is ended at any point, if the server had not recorded it yet.
             until("the command ends", async || Ok(running(client, name).await? == known)).await?;
-            Some(read(client, name).await?) == model.shown_after(step)
+            let seen = read(client, name).await?;
+            let so_far = |count: usize| Step::Write { name: name.clone(), writes: writes[..count].to_vec() };
+            let mut points = (0..=writes.len()).rev().map(so_far);
+            let Some(point) = points.find(|point| model.shown_after(point).as_ref() == Some(&seen)) else {
+                return Err(format!("{step:?} left {seen:?}").into());
+            };
+            model.takes(&point, &told);
+            return Ok(point == *step);
         }
         Step::Run { name } => {
             let known = model.sandboxes.get(name).map(|sandbox| sandbox.running.clone()).unwrap_or_default();

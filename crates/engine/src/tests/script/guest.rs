@@ -20,6 +20,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::lock;
 
+/// How long a change of files takes when all is said.
+const CHANGING: Duration = Duration::from_millis(100);
+
 #[derive(Clone)]
 pub(in crate::tests) struct Script(Arc<Shared>);
 
@@ -30,6 +33,8 @@ struct Shared {
     left_behind: Mutex<HashSet<String>>,
     starts: Mutex<Vec<StartRequest>>,
     relieved: AtomicU64,
+    /// Calls that change files and are not done with it.
+    changes: AtomicU64,
     changed: Notify,
 }
 
@@ -50,6 +55,7 @@ impl Script {
             left_behind: Mutex::default(),
             starts: Mutex::default(),
             relieved: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             changed: Notify::new(),
         }))
     }
@@ -74,6 +80,27 @@ impl Script {
     /// How often it was asked for relief.
     pub(in crate::tests) fn relieved(&self) -> u64 {
         self.0.relieved.load(Ordering::Relaxed)
+    }
+
+    /// How many calls are changing files now.
+    pub(in crate::tests) fn changes(&self) -> u64 {
+        self.0.changes.load(Ordering::SeqCst)
+    }
+
+    /// A worker like a real one: it does not end with whoever asked for it, but when it has put things right.
+    async fn change_files<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Status> {
+        self.0.changes.fetch_add(1, Ordering::SeqCst);
+        let script = self.clone();
+        let worker = tokio::spawn(async move {
+            let worked = work.await;
+            tokio::time::sleep(CHANGING).await;
+            script.0.changes.fetch_sub(1, Ordering::SeqCst);
+            worked
+        });
+        worker.await.map_err(|error| Status::internal(error.to_string()))
     }
 
     pub(in crate::tests) fn write(&self, process: &str, data: &[u8]) {
@@ -248,13 +275,35 @@ impl guest_server::Guest for Script {
         Err(refuse("unknown_file"))
     }
 
-    /// Answers before the body has ended.
-    async fn write_file(&self, _: Request<Streaming<WriteFileRequest>>) -> Answer<WriteFileReply> {
-        Err(refuse("disk_full"))
+    /// Takes what is written to `upload`; refuses all else, before the body has ended.
+    async fn write_file(&self, request: Request<Streaming<WriteFileRequest>>) -> Answer<WriteFileReply> {
+        use write_file_request::Message;
+        let mut requests = request.into_inner();
+        match requests.message().await?.and_then(|first| first.message) {
+            Some(Message::Open(open)) if open.path.ends_with("/upload") => {}
+            _ => return Err(refuse("disk_full")),
+        }
+        let worked = self.change_files(async move {
+            let (mut size, mut committed) = (0, false);
+            while let Ok(Some(request)) = requests.message().await {
+                match request.message {
+                    Some(Message::Data(data)) => size += data.len() as u64,
+                    _ => committed = true,
+                }
+            }
+            committed.then_some(size)
+        });
+        let size = worked.await?.ok_or_else(|| refuse("bad_request"))?;
+        Ok(Response::new(WriteFileReply { size }))
     }
 
-    async fn remove(&self, _: Request<RemoveRequest>) -> Answer<RemoveReply> {
-        Err(refuse("unknown_file"))
+    /// There is nothing but `upload`.
+    async fn remove(&self, request: Request<RemoveRequest>) -> Answer<RemoveReply> {
+        if !request.get_ref().path.ends_with("/upload") {
+            return Err(refuse("unknown_file"));
+        }
+        self.change_files(async {}).await?;
+        Ok(Response::new(RemoveReply {}))
     }
 
     type PackStream = Boxed<FileData>;
