@@ -37,20 +37,18 @@ pub(crate) fn send(socket: impl AsFd, message: &impl Serialize, fds: &[BorrowedF
 
 /// `None` when the other side is gone.
 pub(crate) fn receive<M: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    let mut bytes = vec![0; MAX_MESSAGE];
+    // Asked for first: a buffer for the longest would stay in the memory of every guest.
+    let length = retry(|| rustix::net::recv(socket.as_fd(), &mut [0_u8; 0], RecvFlags::PEEK | RecvFlags::TRUNC))?.1;
+    if length > MAX_MESSAGE {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long"));
+    }
+    let mut bytes = vec![0; length];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = loop {
-        match rustix::net::recvmsg(
-            socket.as_fd(),
-            &mut [IoSliceMut::new(&mut bytes)],
-            &mut control,
-            RecvFlags::CMSG_CLOEXEC,
-        ) {
-            Err(rustix::io::Errno::INTR) => {}
-            other => break other?,
-        }
-    };
+    let received = retry(|| {
+        let mut into = [IoSliceMut::new(&mut bytes)];
+        rustix::net::recvmsg(socket.as_fd(), &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
     let fds = control
         .drain()
         .filter_map(|message| if let RecvAncillaryMessage::ScmRights(fds) = message { Some(fds) } else { None })
@@ -60,6 +58,15 @@ pub(crate) fn receive<M: DeserializeOwned>(socket: impl AsFd) -> io::Result<Opti
         return Ok(None);
     }
     Ok(Some((serde_json::from_slice(&bytes[..received.bytes])?, fds)))
+}
+
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
 }
 
 #[cfg(test)]
