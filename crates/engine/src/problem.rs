@@ -108,6 +108,7 @@ fn unreachable(cause: impl std::fmt::Display) -> Problem {
 /// The guest tells what happened; what to do about it depends on the kind alone.
 fn fix(code: Code) -> &'static str {
     match code {
+        Code::NotEnforceable => "`sandbar doctor` shows what this host lacks.",
         Code::CommandNotFound => "Check the spelling, give its full path, or use a template that has the program.",
         Code::CommandNotExecutable => "Make it executable (chmod +x) and check its interpreter and architecture.",
         Code::BadPath | Code::PathOutside => "Give a path inside the sandbox, for example /workspace/file.",

@@ -38,6 +38,7 @@ codes! {
     OffsetBeyond "offset_beyond" OutOfRange
     CommandNotFound "command_not_found" NotFound
     CommandNotExecutable "command_not_executable" PermissionDenied
+    NotEnforceable "not_enforceable" FailedPrecondition
     TooMany "too_many" ResourceExhausted
     DiskFull "disk_full" ResourceExhausted
     GuestUnreachable "guest_unreachable" Unavailable

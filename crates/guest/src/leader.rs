@@ -103,6 +103,11 @@ impl Failure {
             (Step::Fork, _) => Fault::internal("fork the process")(error),
             (Step::Session, _) => Fault::internal("set up the process's session and streams")(error),
             (Step::Group, _) => Fault::internal("put the process into its cgroup")(error),
+            // How `Apply` says that it looked, and something was missing.
+            (Step::Confine, libc::EIO) => Fault::new(
+                Code::NotEnforceable,
+                "A layer of the fence that is required is not in force in the new process, so it was not started.",
+            ),
             (Step::Confine, _) => Fault::internal("confine the process")(error),
         }
     }

@@ -33,6 +33,7 @@ pub trait Confine {
 pub trait Apply {
     /// Makes system calls and nothing else: it allocates and frees nothing, takes no lock and does not panic. The memory
     /// may be that of an unconfined process that goes on afterwards, and workloads may kill the caller at any point.
+    /// `EIO` says that everything was applied, and something is not in force all the same.
     fn apply(&self) -> Result<(), Errno>;
 }
 
