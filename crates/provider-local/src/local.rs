@@ -250,7 +250,8 @@ impl Provider for Local {
         };
         match self.connect(&spec.id).await?.start(nothing).await {
             Ok(_) => Err(Error::Unreachable { id: spec.id.clone(), cause: "it runs what does not exist".into() }),
-            Err(_) => Ok(layers),
+            Err(status) if status.code() == tonic::Code::NotFound => Ok(layers),
+            Err(status) => Err(Error::Unreachable { id: spec.id.clone(), cause: status.message().to_owned() }),
         }
     }
 

@@ -139,6 +139,8 @@ impl Groups {
         let guest = if unified.is_empty() { own.clone() } else { own.join(GUEST) };
         directory(&guest).map_err(failed)?;
         if !unified.is_empty() {
+            // Handed down again: one that was swept away and made anew hands down nothing.
+            limit::enable(home, unified.iter().map(|(controller, _)| *controller)).map_err(failed)?;
             limit::enable(&own, unified.iter().map(|(controller, _)| *controller)).map_err(failed)?;
         }
         let work = own.join(WORK);
