@@ -254,7 +254,7 @@ impl Stage {
 }
 
 pub(crate) async fn token(client: &Client, role: Role) -> Outcome<String> {
-    let request = CreateToken { name: format!("{role:?}"), role, ttl: None };
+    let request = CreateToken { name: format!("{role:?}"), role, session: None, ttl: None };
     Ok(client.create_token(&request).await?.secret)
 }
 

@@ -121,7 +121,7 @@ async fn token_in_form(stage: &Stage, _: &Target) -> Outcome<Finding> {
 }
 
 async fn revoked(stage: &Stage, _: &Target) -> Outcome<Finding> {
-    let request = sandbar_api::CreateToken { name: "revoked".into(), role: Role::Admin, ttl: None };
+    let request = sandbar_api::CreateToken { name: "revoked".into(), role: Role::Admin, session: None, ttl: None };
     let made = stage.client.create_token(&request).await?;
     stage.client.revoke_token(made.token.id.as_str()).await?;
     Ok(judged(&[401], &ask(stage, "GET /v1/sandboxes", &[host(stage)?, bearer(&made.secret)], "")?))

@@ -74,6 +74,7 @@ ids! {
     ProcessId "prc-" "process"
     SnapshotId "snp-" "snapshot"
     TokenId "tok-" "token"
+    ApprovalId "apr-" "approval"
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The wire types of Sandbar: requests, resources, events and errors, with their validation.
 //! Shared by server, engine and client, so that they cannot drift. Never does I/O.
 
+pub mod approval;
+pub mod budget;
 pub mod bytes;
 pub mod check;
 pub mod duration;
@@ -11,22 +13,30 @@ mod fuzz;
 pub mod id;
 pub mod layer;
 pub mod limits;
+pub mod network;
 pub mod pool;
 pub mod problem;
 pub mod process;
 pub mod profile;
 pub mod sandbox;
+pub mod secret;
 pub mod size;
 pub mod snapshot;
 pub mod template;
 pub mod token;
 
+pub use approval::{AnswerApproval, Approval, ApprovalAnswer, ApprovalKind, ApprovalList, ApprovalState, Choice};
+pub use budget::{
+    Budget, GatewayInfo, ModelInfo, SessionUsage, SessionUsageModel, SetBudget, SwitchModel, UpstreamInfo, UsageBy,
+    UsageReport, UsageRow,
+};
 pub use duration::HumanDuration;
 pub use event::{Event, EventPage};
 pub use file::{Entry, EntryKind, Listing};
-pub use id::{ProcessId, SandboxId, SessionId, SnapshotId, TokenId};
+pub use id::{ApprovalId, ProcessId, SandboxId, SessionId, SnapshotId, TokenId};
 pub use layer::{Enforcement, Layer, LayerReport, Requirement};
 pub use limits::{Idle, Limits};
+pub use network::{AddRules, Network, NetworkPolicy, NetworkRule};
 pub use pool::{Pool, PoolList, SetPool};
 pub use problem::{Code, Problem};
 pub use process::{
@@ -35,6 +45,8 @@ pub use process::{
 };
 pub use profile::Profile;
 pub use sandbox::{CreateSandbox, Sandbox, SandboxPage, SandboxState, StateReason, WorkspaceSource};
+pub use sandbar_policy::{Effect, Source};
+pub use secret::{SecretInfo, SecretList, SetSecret};
 pub use size::HumanSize;
 pub use snapshot::{CreateSnapshot, Fork, Forked, Snapshot, SnapshotList};
 pub use template::{Root, Template, TemplateList, User};

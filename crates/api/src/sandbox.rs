@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::{HumanDuration, SandboxId, SessionId, SnapshotId};
+use crate::{HumanDuration, NetworkPolicy, SandboxId, SessionId, SnapshotId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -110,6 +110,15 @@ pub struct CreateSandbox {
     /// An existing session to belong to; a new one is made when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
+    /// The session whose budget a new session spends too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SessionId>,
+    /// Rules beyond the template's.
+    #[serde(default, skip_serializing_if = "NetworkPolicy::is_empty")]
+    pub network: NetworkPolicy,
+    /// Names of secrets it may use, beyond the template's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]

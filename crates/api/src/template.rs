@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{HumanDuration, Idle, Layer, Limits, Profile, Requirement, profile};
+use crate::{HumanDuration, Idle, Layer, Limits, NetworkPolicy, Profile, Requirement, profile};
 
 pub use parse::parse;
 
@@ -87,6 +87,12 @@ pub struct Template {
     /// For every process of the sandbox.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// Where its sandboxes may talk to.
+    #[serde(default, skip_serializing_if = "NetworkPolicy::is_empty")]
+    pub network: NetworkPolicy,
+    /// Names of secrets its sandboxes may use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
     /// Deleted this long after creation, unless the request says otherwise.
     #[serde(default)]
     pub ttl: Option<HumanDuration>,
@@ -127,6 +133,8 @@ impl Default for Template {
             limits: Limits::default(),
             idle: Idle::default(),
             env: BTreeMap::new(),
+            network: NetworkPolicy::default(),
+            secrets: Vec::new(),
             ttl: None,
             output_retention: gibibyte(),
             max_file: max_file(),

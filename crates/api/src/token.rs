@@ -3,17 +3,32 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::{HumanDuration, TokenId};
+use crate::{HumanDuration, SessionId, TokenId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
+    /// An agent's: may look at its own session's budget, usage and approvals, and nothing else; answers nothing.
+    Agent,
     /// May read everything, change nothing.
     Viewer,
     /// May create, use and delete sandboxes.
     Operator,
     /// May also manage tokens and bind directories of the host.
     Admin,
+}
+
+impl Role {
+    pub const ALL: [Self; 4] = [Self::Agent, Self::Viewer, Self::Operator, Self::Admin];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -23,6 +38,9 @@ pub struct CreateToken {
     /// What it is for, to recognise it in the list.
     pub name: String,
     pub role: Role,
+    /// The session an agent's token is bound to; required for `agent`, refused for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
     /// Stops working this long after creation; never when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<HumanDuration>,
@@ -33,6 +51,8 @@ pub struct Token {
     pub id: TokenId,
     pub name: String,
     pub role: Role,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
     pub created_at: DateTime<Utc>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<DateTime<Utc>>,

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
 
 use chrono::{DateTime, Utc};
 use sandbar_api::{
-    Code, CreateSandbox, HumanDuration, Problem, Role, Sandbox, SandboxState, Snapshot, SnapshotId, Template,
-    WorkspaceSource, check,
+    Code, CreateSandbox, HumanDuration, NetworkPolicy, NetworkRule, Problem, Role, Sandbox, SandboxState, Snapshot,
+    SnapshotId, Source, Template, WorkspaceSource, check, network, secret,
 };
 use sandbar_provider::{Provider, Spec};
 use sha2::{Digest as _, Sha256};
@@ -15,7 +15,7 @@ use crate::{
     Caller, CreateOutcome, Engine, Inner, clock, ids,
     owner::Owner,
     pool, problem,
-    store::{self, Created, IdempotencyKey, NewSandbox, SandboxRow},
+    store::{self, Created, IdempotencyKey, NewSandbox, SandboxRow, gate::GateRow},
     templates,
 };
 
@@ -82,6 +82,16 @@ pub(crate) fn plan(
     check::labels(&request.labels)?;
     check::env(&request.env)?;
     check_workspace(caller, &request.workspace)?;
+    if request.parent.is_some() && request.session.is_some() {
+        return Err(Problem::new(
+            Code::BadRequest,
+            "A sandbox of an existing session brings no parent: a session has the one it was made with.",
+            "Name a session or a parent, not both.",
+        ));
+    }
+    request.network.check()?;
+    let rules = own_rules(&request.network)?;
+    request.secrets.iter().try_for_each(|name| secret::check_name(name))?;
     let now = clock::now();
     let ttl = request.ttl.or(template.ttl);
     let id = ids::sandbox(now)?;
@@ -103,7 +113,18 @@ pub(crate) fn plan(
         changed_at: now,
         expires_at: ttl.map(|ttl| expiry(now, ttl)).transpose()?,
     };
-    Ok(NewSandbox { row: SandboxRow { sandbox, template }, new_session, owner: caller.owner.clone(), key })
+    let gate = GateRow { rules, secrets: request.secrets, certificate: String::new(), key: Vec::new() };
+    let (row, owner) = (SandboxRow { sandbox, template }, caller.owner.clone());
+    Ok(NewSandbox { row, new_session, parent: request.parent, owner, gate, key })
+}
+
+/// As they are stored: canonical, so that one added later is recognised.
+fn own_rules(policy: &NetworkPolicy) -> Result<Vec<NetworkRule>, Problem> {
+    let rule = |(effect, text)| {
+        let rule = network::rule(text)?.text;
+        Ok(NetworkRule { effect, rule, source: Source::Sandbox })
+    };
+    policy.rules().map(rule).collect()
 }
 
 fn check_workspace(caller: &Caller, workspace: &WorkspaceSource) -> Result<(), Problem> {
@@ -268,7 +289,7 @@ mod tests {
     use super::*;
 
     fn caller(role: Role) -> Caller {
-        Caller { owner: "socket".into(), role }
+        Caller { owner: "socket".into(), role, session: None }
     }
 
     fn planned(role: Role, request: CreateSandbox) -> Result<NewSandbox, Code> {

@@ -4,6 +4,8 @@
 //! turn; each process has one pump, a task that takes its output from the guest into the store.
 
 mod activity;
+mod approvals;
+mod budget;
 mod clock;
 mod create;
 mod enforcement;
@@ -11,6 +13,7 @@ mod exec;
 mod expiry;
 mod files;
 mod fork;
+mod gate;
 mod handle;
 mod home;
 mod idle;
@@ -39,11 +42,13 @@ use std::{collections::BTreeMap, fs::File, path::PathBuf, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::Stream;
-use sandbar_api::{Code, Problem, Role, Sandbox, SandboxState};
+use sandbar_api::{Code, Problem, Role, Sandbox, SandboxState, SessionId};
 use sandbar_provider::Provider;
 use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub use approvals::ApprovalQuery;
+pub use budget::UsageAsked;
 pub use open::OpenError;
 pub use output::{OutputItem, OutputReader};
 
@@ -62,6 +67,8 @@ pub struct Caller {
     /// `socket` or `token:<id>`.
     pub owner: String,
     pub role: Role,
+    /// Of an agent's token: the one session it is bound to.
+    pub session: Option<SessionId>,
 }
 
 #[derive(Clone, Debug, Default)]

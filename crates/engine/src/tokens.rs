@@ -1,6 +1,6 @@
 //! Tokens: made here, shown once, stored as a digest, recognised by it.
 
-use sandbar_api::{Code, CreateToken, NewToken, Problem, Token};
+use sandbar_api::{Code, CreateToken, NewToken, Problem, Role, SessionId, Token};
 use sha2::{Digest as _, Sha256};
 
 use crate::{Caller, Engine, clock, ids, store};
@@ -20,10 +20,40 @@ impl Engine {
         }
         let now = clock::now();
         let expires_at = request.ttl.map(|ttl| crate::create::expiry(now, ttl)).transpose()?;
-        let token = Token { id: ids::token(now)?, name: request.name, role: request.role, created_at: now, expires_at };
+        let session = match (request.role, request.session) {
+            (Role::Agent, Some(session)) => Some(self.known_session(session).await?),
+            (Role::Agent, None) => {
+                return Err(Problem::new(
+                    Code::BadRequest,
+                    "An agent's token is bound to a session, and none was given.",
+                    "Name the session; `sandbar inspect SANDBOX` shows a sandbox's.",
+                ));
+            }
+            (_, None) => None,
+            (role, Some(_)) => {
+                return Err(Problem::new(
+                    Code::BadRequest,
+                    format!("A token with the role {} is not bound to a session.", role.as_str()),
+                    "Leave the session out, or use the role agent.",
+                ));
+            }
+        };
+        let id = ids::token(now)?;
+        let token = Token { id, name: request.name, role: request.role, session, created_at: now, expires_at };
         let secret = secret(ids::random()?);
         self.inner.store.create_token(&token, digest(&secret)).await?;
         Ok(NewToken { token, secret })
+    }
+
+    async fn known_session(&self, session: SessionId) -> Result<SessionId, Problem> {
+        match self.inner.store.session(&session).await? {
+            Some(_) => Ok(session),
+            None => Err(Problem::new(
+                Code::UnknownSession,
+                format!("There is no session {session}."),
+                "`sandbar inspect SANDBOX` shows a sandbox's.",
+            )),
+        }
     }
 
     pub async fn tokens(&self) -> Result<Vec<Token>, Problem> {
@@ -51,7 +81,11 @@ impl Engine {
             return Ok(None);
         }
         let found = self.inner.store.token(digest(secret), clock::now()).await?;
-        Ok(found.map(|(id, role)| Caller { owner: format!("token:{id}"), role }))
+        Ok(found.map(|token| Caller {
+            owner: format!("token:{}", token.id),
+            role: token.role,
+            session: token.session,
+        }))
     }
 }
 

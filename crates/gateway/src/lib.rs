@@ -5,9 +5,14 @@
 //! listener belongs to. Identity is the listener: nothing a client sends can choose another sandbox.
 
 mod authority;
+mod body;
+mod dial;
 mod error;
 pub mod llm;
+mod resolve;
+mod roots;
 mod settings;
+mod stream;
 mod warden;
 
 pub use authority::{Authority, BadAuthority};
@@ -24,17 +29,18 @@ use tokio_util::sync::CancellationToken;
 /// Shared by the gates of all sandboxes: resolver, trusted roots, connections' settings. Cheap to clone.
 #[derive(Clone)]
 pub struct Gateway {
-    settings: Arc<RwLock<Arc<Settings>>>,
+    reach: Arc<RwLock<Arc<dial::Reach>>>,
 }
 
 impl Gateway {
     pub fn new(settings: Settings) -> Result<Self, GatewayError> {
-        Ok(Self { settings: Arc::new(RwLock::new(Arc::new(settings))) })
+        Ok(Self { reach: Arc::new(RwLock::new(Arc::new(dial::Reach::new(settings)?))) })
     }
 
     /// For the next connection; those that are open stay as they are. What cannot be used changes nothing.
     pub fn configure(&self, settings: Settings) -> Result<(), GatewayError> {
-        *self.settings.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(settings);
+        let reach = Arc::new(dial::Reach::new(settings)?);
+        *self.reach.write().unwrap_or_else(std::sync::PoisonError::into_inner) = reach;
         Ok(())
     }
 

@@ -8,6 +8,7 @@ mod address;
 mod budget;
 mod host;
 mod path;
+mod pattern;
 mod placement;
 mod policy;
 mod price;

@@ -18,7 +18,7 @@ struct Stranger {
 
 impl Stranger {
     async fn with(server: &Server, role: Role) -> Outcome<Self> {
-        let request = CreateToken { name: format!("{role:?}"), role, ttl: None };
+        let request = CreateToken { name: format!("{role:?}"), role, session: None, ttl: None };
         let token = server.client()?.create_token(&request).await?.secret;
         Ok(Self { base: server.base()?, token, http: reqwest::Client::builder().no_proxy().build()? })
     }

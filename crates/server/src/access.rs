@@ -181,7 +181,7 @@ pub(crate) async fn site(State(app): State<App>, request: Request, next: Next) -
 /// On every route that is not open: finds the caller and checks the role.
 pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Result<Response> {
     let caller = match Channel::of(&request) {
-        Channel::Socket => Caller { owner: "socket".to_owned(), role: Role::Admin },
+        Channel::Socket => Caller { owner: "socket".to_owned(), role: Role::Admin, session: None },
         Channel::Tcp => {
             let secret = secret(request.method(), request.headers())?;
             let caller = app.engine.authenticate(secret).await?;

@@ -37,7 +37,7 @@ impl Bench {
     }
 
     async fn token(&self, role: Role) -> String {
-        let request = CreateToken { name: "test".to_owned(), role, ttl: None };
+        let request = CreateToken { name: "test".to_owned(), role, session: None, ttl: None };
         format!("Bearer {}", self.app.engine.create_token(request).await.unwrap().secret)
     }
 

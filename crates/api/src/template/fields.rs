@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 use super::{BadTemplate, document::Document};
 use crate::Layer;
 
-pub(super) const FIELDS: [&str; 13] = [
+pub(super) const FIELDS: [&str; 15] = [
     "name",
     "description",
     "provider",
@@ -17,6 +17,8 @@ pub(super) const FIELDS: [&str; 13] = [
     "limits",
     "idle",
     "env",
+    "network",
+    "secrets",
     "ttl",
     "output_retention",
     "max_file",
@@ -24,6 +26,7 @@ pub(super) const FIELDS: [&str; 13] = [
 pub(super) const ROOT: [&str; 2] = ["kind", "path"];
 pub(super) const LIMITS: [&str; 8] =
     ["memory", "cpu", "processes", "open_files", "tmpfs", "disk", "output", "wall_time"];
+pub(super) const NETWORK: [&str; 3] = ["allow", "ask", "deny"];
 pub(super) const IDLE: [&str; 3] = ["pause_after", "stop_after", "delete_after"];
 const KINDS: [&str; 2] = ["host", "image"];
 
@@ -40,6 +43,7 @@ pub(super) fn check(document: &Document<'_>) -> Result<(), BadTemplate> {
             "root" => root(document, section(document, field, value.get_ref())?)?,
             "layers" => layers(document, section(document, field, value.get_ref())?)?,
             "limits" => known(document, field, section(document, field, value.get_ref())?, &LIMITS)?,
+            "network" => known(document, field, section(document, field, value.get_ref())?, &NETWORK)?,
             "idle" => known(document, field, section(document, field, value.get_ref())?, &IDLE)?,
             "env" => drop(section(document, field, value.get_ref())?),
             _ => {}
@@ -104,6 +108,8 @@ fn whole_home(field: &str) -> Option<String> {
         "limits"
     } else if within(&IDLE) {
         "idle"
+    } else if within(&NETWORK) {
+        "network"
     } else if within(&ROOT) {
         "root"
     } else if Layer::ALL.iter().any(|layer| layer.as_str() == field) {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{BadTemplate, Root, Template, User, document::Document, fields};
-use crate::{HumanDuration, HumanSize, Idle, Layer, Limits, Profile, Requirement, check};
+use sandbar_policy::Rule;
+
+use crate::{HumanDuration, HumanSize, Idle, Layer, Limits, Profile, Requirement, check, secret};
 
 /// Below this the guest's own children do not start.
 const LEAST_MEMORY: u64 = 4 << 20;
@@ -25,6 +27,7 @@ pub(super) fn check(document: &Document<'_>, template: &Template) -> Result<(), 
     limits(document, &template.limits)?;
     idle(document, &template.idle)?;
     env(document, &template.env)?;
+    network(document, template)?;
     if template.ttl.is_some_and(|ttl| ttl.0.is_zero()) {
         return Err(document.bad(&["ttl"], "`ttl` is zero: leave it out for none"));
     }
@@ -121,6 +124,21 @@ fn idle(document: &Document<'_>, idle: &Idle) -> Result<(), BadTemplate> {
             return Err(document.bad(&["idle", field], cause));
         }
         before = Some((field, after));
+    }
+    Ok(())
+}
+
+fn network(document: &Document<'_>, template: &Template) -> Result<(), BadTemplate> {
+    let lists = [("allow", &template.network.allow), ("ask", &template.network.ask), ("deny", &template.network.deny)];
+    for (field, list) in lists {
+        for text in list {
+            Rule::parse(text).map_err(|bad| document.bad(&["network", field], bad.to_string()))?;
+        }
+    }
+    let said = |problem: crate::Problem| problem.detail.trim_end_matches('.').to_owned();
+    template.network.check().map_err(|problem| document.bad(&["network"], said(problem)))?;
+    for name in &template.secrets {
+        secret::check_name(name).map_err(|problem| document.bad(&["secrets"], said(problem)))?;
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ impl Template {
         file.texts("ttl", self.ttl);
         file.plain("output_retention", Some(self.output_retention));
         file.plain("max_file", Some(self.max_file));
+        file.list("secrets", &self.secrets);
         file.section("root", |file| match &self.root {
             Root::Host => file.text("kind", "host"),
             Root::Image { path } => {
@@ -43,6 +44,11 @@ impl Template {
             file.texts("pause_after", self.idle.pause_after);
             file.texts("stop_after", self.idle.stop_after);
             file.texts("delete_after", self.idle.delete_after);
+        });
+        file.section("network", |file| {
+            file.list("allow", &self.network.allow);
+            file.list("ask", &self.network.ask);
+            file.list("deny", &self.network.deny);
         });
         file.section("env", |file| {
             for (key, value) in &self.env {
@@ -80,6 +86,13 @@ impl File {
     fn plain(&mut self, key: &str, value: Option<impl Display>) {
         if let Some(value) = value {
             self.line(key, value);
+        }
+    }
+
+    fn list(&mut self, key: &str, values: &[String]) {
+        if !values.is_empty() {
+            let values: Vec<_> = values.iter().map(|value| quoted(value)).collect();
+            self.line(key, format!("[{}]", values.join(", ")));
         }
     }
 

@@ -59,10 +59,10 @@ async fn make_of(inner: &Arc<Inner>, member: Member, mut new: NewSandbox) -> Res
     let claimed = Owner::new(inner, row, member.provider.clone());
     // Bound meanwhile only where nothing is known that could refuse the record: a member that was bound and then refused
     // is used up.
+    let joins = !new.new_session || new.parent.is_some();
     let early =
-        late == Late::Name && new.key.is_none() && new.new_session && !inner.registry.has_name(&new.row.sandbox.name);
+        late == Late::Name && new.key.is_none() && !joins && !inner.registry.has_name(&new.row.sandbox.name);
     let bind = || member.provider.bind(&spec);
-    let joins = !new.new_session;
     claimed.handle.announce();
     let (recorded, bound) =
         tokio::join!(inner.store.claim_pool_member(new), async { if early { Some(bind().await) } else { None } });

@@ -7,6 +7,7 @@
 //! sandbox, a token) still go through for a while, because they are how room is made.
 
 mod ballast;
+pub mod gate;
 mod output;
 pub mod sqlite;
 #[cfg(test)]
@@ -18,10 +19,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use sandbar_api::{
-    Event, Exit, OutputRange, Process, ProcessId, ProcessState, Role, Sandbox, SandboxId, SandboxState, Snapshot,
-    SnapshotId, StateReason, Stream, Template, Token, TokenId,
+    Event, Exit, OutputRange, Process, ProcessId, ProcessState, Sandbox, SandboxId, SandboxState, SessionId,
+    Snapshot, SnapshotId, StateReason, Stream, Template, Token, TokenId,
 };
 use tokio::sync::watch;
+
+pub use gate::{ApprovalStore, GateStore, LedgerStore, SecretStore};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -74,7 +77,10 @@ pub struct NewSandbox {
     pub row: SandboxRow,
     /// Make the session row too (its own session), or join one that exists (`Missing` otherwise).
     pub new_session: bool,
+    /// Of a new session: whose budget it spends too (`Missing` if there is none).
+    pub parent: Option<SessionId>,
     pub owner: String,
+    pub gate: gate::GateRow,
     pub key: Option<IdempotencyKey>,
 }
 
@@ -145,7 +151,7 @@ pub struct Pruned {
 }
 
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: GateStore + SecretStore + ApprovalStore + LedgerStore + Send + Sync + 'static {
     /// Event `sandbox.created` (and `session.created`). `NameTaken` among those not deleted.
     async fn create_sandbox(&self, new: NewSandbox) -> Result<Created>;
     async fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRow>>;
@@ -224,7 +230,7 @@ pub trait Store: Send + Sync + 'static {
     async fn create_token(&self, token: &Token, digest: [u8; 32]) -> Result<()>;
     async fn tokens(&self) -> Result<Vec<Token>>;
     /// By the digest of its secret, unless expired.
-    async fn token(&self, digest: [u8; 32], now: DateTime<Utc>) -> Result<Option<(TokenId, Role)>>;
+    async fn token(&self, digest: [u8; 32], now: DateTime<Utc>) -> Result<Option<Token>>;
     /// Event `token.revoked`. `Missing` if there is none.
     async fn revoke_token(&self, id: &TokenId) -> Result<()>;
 

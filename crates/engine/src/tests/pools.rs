@@ -306,7 +306,8 @@ async fn a_claim_that_was_cut_off_is_undone_by_the_next_server() -> Tested {
     sandbox.reason = Some(pool::claiming());
     sandbox.changed_at = sandbox.created_at;
     let row = crate::store::SandboxRow { sandbox, template };
-    let new = NewSandbox { row, new_session: false, owner: "socket".into(), key: None };
+    let gate = crate::store::suite::gate_row();
+    let new = NewSandbox { row, new_session: false, parent: None, owner: "socket".into(), gate, key: None };
     bed.engine.inner.store.claim_pool_member(new).await?;
     bed.restart().await?;
     assert!(bed.provider.get(&member).is_none());

@@ -2,7 +2,7 @@
 //! is one script: each trip to the database's thread costs about as much as the statement it carries.
 
 use chrono::SubsecRound as _;
-use sandbar_api::{SandboxId, SandboxState};
+use sandbar_api::{SandboxId, SandboxState, SessionId};
 use serde_json::json;
 use sqlx::Row as _;
 
@@ -23,10 +23,11 @@ const CREATE: &str = "
     INSERT INTO event_counter (one, seq) SELECT 2, 0 WHERE $25 AND NOT EXISTS (SELECT 1 FROM pool_members WHERE id = $1);
     DELETE FROM pool_members WHERE $25 AND id = $1;
 
-    INSERT INTO sessions (id, owner, created_at) SELECT $3, $16, $12 WHERE $17;
+    INSERT INTO sessions (id, owner, created_at, parent) SELECT $3, $16, $12, $27 WHERE $17;
     INSERT INTO sandboxes (id, name, session, state, reason, template_name, template, provider, labels, env,
                            workspace, created_at, changed_at, expires_at, from_snapshot)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
+    INSERT INTO gates (sandbox, rules, secrets, certificate, key) VALUES ($1, $28, $29, $30, $31);
     INSERT INTO sandbox_labels (sandbox, key, value) SELECT $1, key, value FROM json_each($9);
     INSERT INTO idempotency_keys (owner, key, digest, sandbox, created_at)
     SELECT $26, $20, $21, $1, $18 WHERE $20 IS NOT NULL;
@@ -50,19 +51,20 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox, of: O
     {
         return Ok(Created::Replayed(row));
     }
-    let NewSandbox { mut row, new_session, owner, key } = new;
+    let NewSandbox { mut row, new_session, parent, owner, gate, key } = new;
     let sandbox = &mut row.sandbox;
     // As it will be read back.
     sandbox.created_at = sandbox.created_at.trunc_subsecs(6);
     sandbox.changed_at = sandbox.changed_at.trunc_subsecs(6);
     sandbox.expires_at = sandbox.expires_at.map(|at| at.trunc_subsecs(6));
     let sandbox = &row.sandbox;
-    if !new_session {
+    let joined = if new_session { parent.as_ref() } else { Some(&sandbox.session) };
+    if let Some(session) = joined {
         sqlx::query("SELECT 1 FROM sessions WHERE id = $1")
-            .bind(sandbox.session.as_str())
+            .bind(session.as_str())
             .fetch_optional(&mut transaction.connection)
             .await?
-            .ok_or_else(|| Error::Missing(format!("session {}", sandbox.session)))?;
+            .ok_or_else(|| Error::Missing(format!("session {session}")))?;
     }
     let mut created = told(sandbox);
     if of == Of::Member {
@@ -87,14 +89,19 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox, of: O
         .bind(&owner)
         .bind(new_session)
         .bind(transaction.now.timestamp_micros())
-        .bind(columns::json(&json!({ "session": sandbox.session.as_str(), "owner": owner }))?)
+        .bind(columns::json(&session_told(&sandbox.session, &owner, parent.as_ref()))?)
         .bind(key.as_ref().map(|key| key.key.as_str()))
         .bind(key.as_ref().map(|key| key.digest.as_slice()))
         .bind(columns::json(&created)?)
         .bind(sandbox.state == SandboxState::Ready)
         .bind(columns::json(&told(sandbox))?)
         .bind(of == Of::Member)
-        .bind(key.as_ref().map(|key| key.owner.as_str()));
+        .bind(key.as_ref().map(|key| key.owner.as_str()))
+        .bind(parent.as_ref().map(|parent| parent.as_str()))
+        .bind(columns::json(&gate.rules)?)
+        .bind(columns::json(&gate.secrets)?)
+        .bind(&gate.certificate)
+        .bind(gate.key.as_slice());
     // All rows rather than the first: the script has to run to its end.
     let seq = script.fetch_all(&mut transaction.connection).await.map_err(|error| {
         if fault::not_unique(&error, "sandboxes.name") {
@@ -109,6 +116,14 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox, of: O
         transaction.appended(*seq)?;
     }
     Ok(Created::New(row))
+}
+
+fn session_told(session: &SessionId, owner: &str, parent: Option<&SessionId>) -> serde_json::Value {
+    let mut told = json!({ "session": session.as_str(), "owner": owner });
+    if let Some(parent) = parent {
+        told["parent"] = parent.as_str().into();
+    }
+    told
 }
 
 async fn replay(transaction: &mut Transaction, key: &IdempotencyKey) -> Result<Option<SandboxRow>> {

@@ -2,16 +2,20 @@
 //!
 //! One connection writes (`writer`), up to three read; each room below holds the statements of one kind of row.
 
+mod approvals;
 mod births;
 mod columns;
 mod events;
 mod fault;
 mod found;
+mod gates;
+mod ledger;
 mod open;
 mod pools;
 mod processes;
 mod prune;
 mod sandboxes;
+mod secrets;
 mod snapshots;
 mod store;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use sandbar_api::{
-    Event, Exit, OutputRange, Process, ProcessId, ProcessState, Role, SandboxId, SandboxState, SnapshotId, StateReason,
+    Event, Exit, OutputRange, Process, ProcessId, ProcessState, SandboxId, SandboxState, SnapshotId, StateReason,
     Token, TokenId,
 };
 use tokio::sync::watch;
@@ -226,7 +226,7 @@ impl Store for SqliteStore {
         tokens::all(&self.readers).await
     }
 
-    async fn token(&self, digest: [u8; 32], now: DateTime<Utc>) -> Result<Option<(TokenId, Role)>> {
+    async fn token(&self, digest: [u8; 32], now: DateTime<Utc>) -> Result<Option<Token>> {
         tokens::by_digest(&self.readers, digest, now).await
     }
 

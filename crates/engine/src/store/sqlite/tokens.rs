@@ -13,16 +13,17 @@ use super::{
 use crate::store::{Error, Result};
 
 pub(super) async fn create(transaction: &mut Transaction, token: Token, digest: [u8; 32]) -> Result<()> {
-    sqlx::query("INSERT INTO tokens (id, name, role, digest, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)")
+    sqlx::query("INSERT INTO tokens (id, name, role, digest, created_at, expires_at, session) VALUES ($1, $2, $3, $4, $5, $6, $7)")
         .bind(token.id.as_str())
         .bind(&token.name)
-        .bind(role_text(token.role))
+        .bind(token.role.as_str())
         .bind(digest.as_slice())
         .bind(token.created_at.timestamp_micros())
         .bind(token.expires_at.map(|at| at.timestamp_micros()))
+        .bind(token.session.as_ref().map(|session| session.as_str()))
         .execute(&mut transaction.connection)
         .await?;
-    tell(transaction, "token.created", &token.id, &token.name, role_text(token.role)).await
+    tell(transaction, "token.created", &token.id, &token.name, token.role.as_str()).await
 }
 
 pub(super) async fn revoke(transaction: &mut Transaction, id: TokenId) -> Result<()> {
@@ -41,7 +42,7 @@ async fn tell(transaction: &mut Transaction, kind: &str, id: &TokenId, name: &st
 
 pub(super) async fn all(readers: &SqlitePool) -> Result<Vec<Token>> {
     let rows =
-        sqlx::query("SELECT id, name, role, created_at, expires_at FROM tokens ORDER BY id").fetch_all(readers).await?;
+        sqlx::query("SELECT id, name, role, created_at, expires_at, session FROM tokens ORDER BY id").fetch_all(readers).await?;
     rows.iter().map(decode).collect()
 }
 
@@ -49,13 +50,13 @@ pub(super) async fn by_digest(
     readers: &SqlitePool,
     digest: [u8; 32],
     now: DateTime<Utc>,
-) -> Result<Option<(TokenId, Role)>> {
-    let row = sqlx::query("SELECT id, role FROM tokens WHERE digest = $1 AND (expires_at IS NULL OR expires_at > $2)")
+) -> Result<Option<Token>> {
+    let row = sqlx::query("SELECT id, name, role, created_at, expires_at, session FROM tokens WHERE digest = $1 AND (expires_at IS NULL OR expires_at > $2)")
         .bind(digest.as_slice())
         .bind(now.timestamp_micros())
         .fetch_optional(readers)
         .await?;
-    row.map(|row| Ok((parse(row.try_get("id")?)?, role(row.try_get("role")?)?))).transpose()
+    row.as_ref().map(decode).transpose()
 }
 
 fn decode(row: &SqliteRow) -> Result<Token> {
@@ -63,24 +64,13 @@ fn decode(row: &SqliteRow) -> Result<Token> {
         id: parse(row.try_get("id")?)?,
         name: row.try_get("name")?,
         role: role(row.try_get("role")?)?,
+        session: row.try_get::<Option<&str>, _>("session")?.map(parse).transpose()?,
         created_at: time(row.try_get("created_at")?)?,
         expires_at: row.try_get::<Option<i64>, _>("expires_at")?.map(time).transpose()?,
     })
 }
 
-fn role_text(role: Role) -> &'static str {
-    match role {
-        Role::Viewer => "viewer",
-        Role::Operator => "operator",
-        Role::Admin => "admin",
-    }
-}
-
 fn role(text: &str) -> Result<Role> {
-    match text {
-        "viewer" => Ok(Role::Viewer),
-        "operator" => Ok(Role::Operator),
-        "admin" => Ok(Role::Admin),
-        other => Err(Error::Unreadable(format!("the role `{other}`"))),
-    }
+    let found = Role::ALL.into_iter().find(|role| role.as_str() == text);
+    found.ok_or_else(|| Error::Unreadable(format!("the role `{text}`")))
 }

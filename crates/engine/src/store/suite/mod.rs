@@ -24,7 +24,7 @@ use sandbar_api::{
     Template, WorkspaceSource,
 };
 
-use super::{Chunk, Created, NewSandbox, OWNER_SOCKET, Result, SandboxRow, Store};
+use super::{Chunk, Created, gate::GateRow, NewSandbox, OWNER_SOCKET, Result, SandboxRow, Store};
 
 pub(super) type Outcome = std::result::Result<(), Box<dyn Error + Send + Sync>>;
 
@@ -113,7 +113,12 @@ pub(super) fn new_sandbox(name: &str) -> NewSandbox {
         expires_at: None,
     };
     let row = SandboxRow { sandbox, template: Template::default() };
-    NewSandbox { row, new_session: true, owner: OWNER_SOCKET.into(), key: None }
+    NewSandbox { row, new_session: true, parent: None, owner: OWNER_SOCKET.into(), gate: gate_row(), key: None }
+}
+
+/// Of a sandbox without rules of its own.
+pub(crate) fn gate_row() -> GateRow {
+    GateRow { rules: Vec::new(), secrets: Vec::new(), certificate: "certificate".into(), key: vec![1, 2, 3] }
 }
 
 pub(super) async fn sandbox(store: &impl Store, name: &str) -> Result<SandboxId> {

@@ -13,6 +13,7 @@ pub(in crate::store) async fn they_work_until_expired_or_revoked<H: Home>(home: 
         id: TokenId::from_parts(u64::from(number), [number; 10]),
         name: format!("token {number}"),
         role,
+        session: None,
         created_at: start,
         expires_at,
     };
@@ -25,10 +26,10 @@ pub(in crate::store) async fn they_work_until_expired_or_revoked<H: Home>(home: 
     assert!(store.create_token(&token(4, Role::Viewer, None), [0; 32]).await.is_err(), "a secret is one token's");
     assert_eq!(store.tokens().await?, [forever.clone(), short.clone(), operator.clone()]);
     assert_eq!(store.token([9; 32], start).await?, None);
-    assert_eq!(store.token([0; 32], start).await?, Some((forever.id.clone(), Role::Admin)));
-    assert_eq!(store.token([1; 32], start).await?, Some((short.id.clone(), Role::Viewer)));
+    assert_eq!(store.token([0; 32], start).await?, Some(forever.clone()));
+    assert_eq!(store.token([1; 32], start).await?, Some(short.clone()));
     assert_eq!(store.token([1; 32], start + TimeDelta::minutes(1)).await?, None, "expired");
-    assert_eq!(store.token([2; 32], start).await?, Some((operator.id.clone(), Role::Operator)));
+    assert_eq!(store.token([2; 32], start).await?, Some(operator.clone()));
 
     store.revoke_token(&forever.id).await?;
     assert_eq!(store.token([0; 32], start).await?, None);

@@ -98,7 +98,7 @@ async fn what_ends_something_is_recorded_all_the_same() -> Outcome {
     let Some(disk) = SmallDisk::new("what_ends_something_is_recorded_all_the_same")? else { return Ok(()) };
     let mut store = SqliteStore::open(disk.path()).await?;
     let id = TokenId::from_parts(1, [1; 10]);
-    let token = Token { id, name: "t".into(), role: Role::Admin, created_at: now(), expires_at: None };
+    let token = Token { id, name: "t".into(), role: Role::Admin, session: None, created_at: now(), expires_at: None };
     store.create_token(&token, [7; 32]).await?;
     let mut ids = vec![];
     for number in 0..20 {

@@ -1,0 +1,127 @@
+//! Approvals: questions to a person. Durable, expiring, answered exactly once, never by an agent.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::{ApprovalId, Role, SandboxId, SessionId};
+
+/// What kind of thing asks. Kinds are only ever added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ApprovalKind {
+    /// A connection to a host that a rule says to ask about.
+    Network,
+}
+
+impl ApprovalKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Network => "network",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalState {
+    Open,
+    Answered,
+    /// Nobody answered before the deadline; `on_deadline` happened.
+    Expired,
+    /// What asked is gone.
+    Withdrawn,
+}
+
+impl ApprovalState {
+    pub const ALL: [Self; 4] = [Self::Open, Self::Answered, Self::Expired, Self::Withdrawn];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Answered => "answered",
+            Self::Expired => "expired",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
+}
+
+impl std::str::FromStr for ApprovalState {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| format!("`{text}` is not a state"))
+    }
+}
+
+/// One of the answers that can be given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Choice {
+    /// For programs: `once`, `sandbox`, `deny`, …
+    #[schema(example = "once")]
+    pub id: String,
+    /// For people.
+    pub label: String,
+}
+
+impl Choice {
+    pub fn new(id: impl Into<String>, label: impl Into<String>) -> Self {
+        Self { id: id.into(), label: label.into() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ApprovalAnswer {
+    /// The id of a choice.
+    pub choice: String,
+    /// What was typed, where the question takes text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Who gave it: `socket` or `token:<id>`.
+    pub by: String,
+    pub at: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Approval {
+    pub id: ApprovalId,
+    pub kind: ApprovalKind,
+    pub state: ApprovalState,
+    pub session: SessionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxId>,
+    /// One sentence, for people.
+    pub question: String,
+    pub choices: Vec<Choice>,
+    /// Whether an answer may carry text.
+    #[serde(default)]
+    pub takes_text: bool,
+    /// What it is about, by kind: for `network` `host`, `port`, `method`, `path` and `rule`.
+    pub context: serde_json::Value,
+    /// The least role that may answer; an agent never may.
+    pub answerable_by: Role,
+    pub created_at: DateTime<Utc>,
+    pub deadline: DateTime<Utc>,
+    /// The choice that counts when nobody answers in time.
+    pub on_deadline: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<ApprovalAnswer>,
+    /// When it stopped being open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_at: Option<DateTime<Utc>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ApprovalList {
+    /// Newest last.
+    pub approvals: Vec<Approval>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"choice": "once"}))]
+pub struct AnswerApproval {
+    /// The id of one of its choices.
+    pub choice: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}

@@ -1,0 +1,187 @@
+//! What the store keeps of the gate: rules, secrets, approvals, budgets and calls. Parts of the one `Store` trait.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use sandbar_api::{
+    Approval, ApprovalAnswer, ApprovalId, ApprovalState, NetworkRule, SandboxId, SecretInfo, SessionId, SetBudget,
+    UsageBy, UsageRow,
+};
+use serde_json::Value;
+
+use super::Result;
+
+/// What a sandbox has of its own, beyond its template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateRow {
+    pub rules: Vec<NetworkRule>,
+    pub secrets: Vec<String>,
+    /// Its certificate authority, PEM.
+    pub certificate: String,
+    /// The authority's key, sealed.
+    pub key: Vec<u8>,
+}
+
+/// Something that happened at a gate, told after the fact.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FactRow {
+    pub kind: &'static str,
+    pub sandbox: SandboxId,
+    pub data: Value,
+}
+
+#[async_trait]
+pub trait GateStore: Send + Sync {
+    /// Absent for sandboxes of a time when there was no gate, and for those that are gone.
+    async fn gate(&self, sandbox: &SandboxId) -> Result<Option<GateRow>>;
+    /// Of a sandbox that was made before there were gates. Fine if there is one.
+    async fn add_gate(&self, sandbox: &SandboxId, gate: &GateRow) -> Result<()>;
+    /// Event `net.changed` with what changed. `Missing` if there is no gate.
+    async fn set_network(
+        &self,
+        sandbox: &SandboxId,
+        rules: &[NetworkRule],
+        secrets: &[String],
+        change: Value,
+    ) -> Result<()>;
+    /// Appends events, in order, in one transaction.
+    async fn append_facts(&self, facts: Vec<FactRow>) -> Result<()>;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretRow {
+    pub info: SecretInfo,
+    pub sealed: Vec<u8>,
+}
+
+#[async_trait]
+pub trait SecretStore: Send + Sync {
+    /// Event `secret.set` (name, hosts, place; never the value). Replaces one of that name.
+    async fn set_secret(&self, row: &SecretRow) -> Result<()>;
+    async fn secrets(&self) -> Result<Vec<SecretRow>>;
+    /// Event `secret.removed`. `Missing` if there is none.
+    async fn remove_secret(&self, name: &str) -> Result<()>;
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApprovalFilter {
+    /// Empty: all.
+    pub states: Vec<ApprovalState>,
+    pub sandbox: Option<SandboxId>,
+    pub session: Option<SessionId>,
+    /// Newest last; at most so many, the newest.
+    pub limit: u32,
+}
+
+/// What else an answer changes, in the same transaction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RulesAfter {
+    pub sandbox: SandboxId,
+    pub rules: Vec<NetworkRule>,
+    pub secrets: Vec<String>,
+    pub change: Value,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Closed {
+    Now(Approval),
+    /// It was not open (or its deadline had passed, and it is expired now): as it is.
+    Before(Approval),
+}
+
+#[async_trait]
+pub trait ApprovalStore: Send + Sync {
+    /// Event `approval.opened`.
+    async fn open_approval(&self, approval: &Approval) -> Result<()>;
+    /// Also spent or closed ones, until they are pruned.
+    async fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>>;
+    async fn approvals(&self, filter: &ApprovalFilter) -> Result<Vec<Approval>>;
+    /// The one place where an answer counts: only an open one before its deadline takes it, exactly once. Event
+    /// `approval.answered` (without the text), and `net.changed` with `rules`. `Missing` if there is none.
+    async fn answer_approval(
+        &self,
+        id: &ApprovalId,
+        answer: ApprovalAnswer,
+        rules: Option<RulesAfter>,
+    ) -> Result<Closed>;
+    /// Expires what is due. Event `approval.expired` each.
+    async fn expire_approvals(&self, now: DateTime<Utc>) -> Result<Vec<Approval>>;
+    async fn next_deadline(&self) -> Result<Option<DateTime<Utc>>>;
+    /// What asked is gone. Event `approval.withdrawn` each.
+    async fn withdraw_approvals(&self, sandbox: &SandboxId) -> Result<Vec<Approval>>;
+    /// Takes the one thing that an answer let through: true exactly once.
+    async fn spend_approval(&self, id: &ApprovalId) -> Result<bool>;
+    /// Answered, not spent, and before their deadline.
+    async fn unspent_approvals(&self) -> Result<Vec<Approval>>;
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionRow {
+    pub id: SessionId,
+    pub owner: String,
+    pub parent: Option<SessionId>,
+    pub limits: SetBudget,
+    pub model: Option<String>,
+}
+
+/// A call's beginning: held until it is ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRow {
+    pub id: String,
+    pub session: SessionId,
+    pub sandbox: SandboxId,
+    pub model: String,
+    pub upstream: String,
+    pub began_at: DateTime<Utc>,
+    pub held_tokens: u64,
+    pub held_micros: u64,
+}
+
+/// A call's end. Event `llm.call`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallEnd {
+    pub id: String,
+    pub ended_at: DateTime<Utc>,
+    pub estimated: bool,
+    pub input: u64,
+    pub cached_input: u64,
+    pub cache_write: u64,
+    pub output: u64,
+    pub tokens: u64,
+    pub micros: u64,
+    pub status: Option<u16>,
+    pub elapsed_ms: u64,
+    pub note: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum LedgerEntry {
+    Begin(CallRow),
+    /// Changes nothing if it was ended before.
+    End(CallEnd),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct UsageQuery {
+    pub by: UsageBy,
+    /// Of this session alone, or of all.
+    pub session: Option<SessionId>,
+    pub model: Option<String>,
+    pub from: DateTime<Utc>,
+    pub to: DateTime<Utc>,
+}
+
+#[async_trait]
+pub trait LedgerStore: Send + Sync {
+    async fn session(&self, id: &SessionId) -> Result<Option<SessionRow>>;
+    /// Event `budget.set`. `Missing` if there is no such session.
+    async fn set_budget(&self, session: &SessionId, limits: &SetBudget) -> Result<()>;
+    /// Event `model.switched`. `Missing` if there is no such session.
+    async fn set_model(&self, session: &SessionId, model: Option<&str>) -> Result<()>;
+    /// In order, in one transaction: durable when it returns.
+    async fn write_ledger(&self, entries: Vec<LedgerEntry>) -> Result<()>;
+    /// Begun and not ended, by servers that died.
+    async fn held_calls(&self) -> Result<Vec<CallRow>>;
+    /// Tokens and micros of ended calls of the session and all its descendants.
+    async fn used(&self, session: &SessionId) -> Result<(u64, u64)>;
+    async fn usage(&self, query: &UsageQuery) -> Result<Vec<UsageRow>>;
+}

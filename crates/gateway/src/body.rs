@@ -1,0 +1,103 @@
+//! The bodies that pass through: streamed, counted, never gathered.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use bytes::{Buf as _, Bytes};
+use http_body_util::{BodyExt as _, Empty, Full, combinators::UnsyncBoxBody};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What every part of the gateway answers with and sends.
+pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+pub(crate) fn empty() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Any streaming body as ours.
+pub(crate) fn stream<B>(body: B) -> Body
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_err(Into::into).boxed_unsync()
+}
+
+/// Counts the bytes of a body, and keeps `held` until it ended, failed or was dropped.
+pub(crate) struct Counted<B, H> {
+    inner: B,
+    count: Arc<AtomicU64>,
+    held: Option<H>,
+    finish: Option<fn(&mut H, End)>,
+}
+
+/// How a body came to its end.
+pub(crate) enum End {
+    Whole,
+    Broken(String),
+}
+
+impl<B, H> Counted<B, H> {
+    /// `finish` is told how it ended; a body that is dropped before its end only drops `held`.
+    pub(crate) fn new(inner: B, count: Arc<AtomicU64>, held: H, finish: fn(&mut H, End)) -> Self {
+        Self { inner, count, held: Some(held), finish: Some(finish) }
+    }
+
+    fn end(&mut self, end: End) {
+        if let (Some(mut held), Some(finish)) = (self.held.take(), self.finish.take()) {
+            finish(&mut held, end);
+        }
+    }
+}
+
+impl<B, H> HttpBody for Counted<B, H>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+    H: Unpin,
+{
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref() {
+                    self.count.fetch_add(data.remaining() as u64, Ordering::Relaxed);
+                }
+                // hyper does not poll on after the last frame of a body whose length it knows
+                if self.inner.is_end_stream() {
+                    self.end(End::Whole);
+                }
+            }
+            Poll::Ready(Some(Err(error))) => {
+                let cause = error.to_string();
+                self.end(End::Broken(cause));
+            }
+            Poll::Ready(None) => self.end(End::Whole),
+            Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

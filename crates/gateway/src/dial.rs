@@ -1,0 +1,194 @@
+//! The one place that connects: resolve, vet every answer, dial a vetted address, verify TLS. Nothing else in the gateway
+//! opens a connection, so nothing goes around the vetting.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use hyper::StatusCode;
+use rustls::{CertificateError, pki_types::ServerName};
+use sandbar_policy::{AddressRefusal, Host, vet};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, timeout_at},
+};
+use tokio_rustls::TlsConnector;
+
+pub(crate) use crate::{roots::Alpn, stream::Stream};
+use crate::{
+    GatewayError, Settings,
+    resolve::{Names, Unresolved},
+    roots::Roots,
+};
+
+/// More addresses of one name are vetted, but not tried.
+const TRIED: usize = 8;
+
+/// Who chose the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chosen {
+    /// A sandbox: its addresses are vetted.
+    BySandbox,
+    /// The operator, who may well mean a private address.
+    ByOperator,
+}
+
+/// A connection that stands; `h2` as the server chose it, never in plain.
+pub(crate) struct Connected {
+    pub(crate) stream: Stream,
+    pub(crate) h2: bool,
+}
+
+/// Why a server was not reached. Its text reads on after "HOST cannot be reached: ".
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    #[error("{0}")]
+    Unresolved(#[from] Unresolved),
+    #[error("{0}, and such addresses are not dialled unless the operator lists them")]
+    Refused(#[from] AddressRefusal),
+    #[error("connection refused")]
+    ConnectionRefused,
+    #[error("timed out")]
+    Timeout,
+    #[error("{0}")]
+    Io(io::Error),
+    #[error("TLS: {0}")]
+    Tls(String),
+}
+
+impl DialError {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Refused(_) => StatusCode::FORBIDDEN,
+            _ => StatusCode::BAD_GATEWAY,
+        }
+    }
+}
+
+/// Settings and what is made of them, replaced as a whole.
+pub(crate) struct Reach {
+    pub(crate) settings: Settings,
+    names: Names,
+    roots: Roots,
+}
+
+impl Reach {
+    pub(crate) fn new(settings: Settings) -> Result<Self, GatewayError> {
+        let names = Names::new(&settings.dns)?;
+        let roots = Roots::load(&settings.extra_roots)?;
+        Ok(Self { settings, names, roots })
+    }
+
+    /// Connects to a host that the policy has allowed; with `tls`, verified for exactly that host.
+    pub(crate) async fn dial(
+        &self,
+        host: &Host,
+        port: u16,
+        tls: Option<Alpn>,
+        chosen: Chosen,
+    ) -> Result<Connected, DialError> {
+        let deadline = Instant::now() + self.settings.connect_timeout;
+        let addresses = timeout_at(deadline, self.addresses(host, chosen))
+            .await
+            .map_err(|_| DialError::Unresolved(Unresolved::Timeout))??;
+        let tcp = connect(&addresses, port, deadline).await?;
+        // small writes of interactive protocols must not wait for acknowledgements
+        tcp.set_nodelay(true).map_err(DialError::Io)?;
+        let Some(alpn) = tls else { return Ok(Connected { stream: Stream::Plain(tcp), h2: false }) };
+        let name = match host {
+            Host::Name(name) => ServerName::try_from(name.clone())
+                .map_err(|_| DialError::Tls("the name cannot stand in a certificate".into()))?,
+            Host::Ip(ip) => ServerName::IpAddress((*ip).into()),
+        };
+        let connector = TlsConnector::from(self.roots.config(alpn));
+        let handshake = Duration::max(self.settings.head_timeout, Duration::from_millis(1));
+        let stream = tokio::time::timeout(handshake, connector.connect(name, tcp))
+            .await
+            .map_err(|_| DialError::Tls("the handshake timed out".into()))?
+            .map_err(|error| DialError::Tls(tls_cause(&error)))?;
+        let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        Ok(Connected { stream: Stream::Tls(Box::new(stream)), h2 })
+    }
+
+    async fn addresses(&self, host: &Host, chosen: Chosen) -> Result<Vec<IpAddr>, DialError> {
+        let addresses = match host {
+            Host::Ip(ip) => vec![*ip],
+            Host::Name(name) => match self.settings.hosts.get(name) {
+                Some(given) if given.is_empty() => return Err(Unresolved::NoAddress.into()),
+                Some(given) => given.clone(),
+                None => self.names.addresses(name).await?,
+            },
+        };
+        if chosen == Chosen::BySandbox {
+            for address in &addresses {
+                vet(*address, &self.settings.private)?;
+            }
+        }
+        Ok(addresses)
+    }
+}
+
+/// Tries one after the other, each with its share of the time that is left.
+async fn connect(addresses: &[IpAddr], port: u16, deadline: Instant) -> Result<TcpStream, DialError> {
+    let mut last = DialError::Timeout;
+    let tried = &addresses[..addresses.len().min(TRIED)];
+    for (index, address) in tried.iter().enumerate() {
+        let now = Instant::now();
+        let share = deadline.saturating_duration_since(now) / u32::try_from(tried.len() - index).unwrap_or(1);
+        match timeout_at(now + share, TcpStream::connect(SocketAddr::new(*address, port))).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => last = DialError::ConnectionRefused,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut => last = DialError::Timeout,
+            Ok(Err(error)) => last = DialError::Io(error),
+            Err(_) => last = DialError::Timeout,
+        }
+    }
+    Err(last)
+}
+
+/// The cause in words; rustls puts its own error into the I/O error.
+fn tls_cause(error: &io::Error) -> String {
+    let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else {
+        return match error.kind() {
+            io::ErrorKind::UnexpectedEof => "the server closed the connection during the handshake".into(),
+            _ => error.to_string(),
+        };
+    };
+    match error {
+        rustls::Error::InvalidCertificate(cause) => match cause {
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the server's certificate has expired".into()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "the server's certificate is not valid yet".into()
+            }
+            CertificateError::UnknownIssuer => "the server's certificate is from an unknown issuer".into(),
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "the server's certificate is for another name".into()
+            }
+            cause => format!("the server's certificate cannot be trusted: {cause}"),
+        },
+        rustls::Error::InvalidMessage(_) => "the server does not speak TLS".into(),
+        error => error.to_string(),
+    }
+}
+
+impl crate::Gateway {
+    /// As of now; a connection keeps what it began with.
+    pub(crate) fn reach(&self) -> Arc<Reach> {
+        Arc::clone(&self.reach.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    pub(crate) async fn dial(
+        &self,
+        host: &Host,
+        port: u16,
+        tls: Option<Alpn>,
+        chosen: Chosen,
+    ) -> Result<Connected, DialError> {
+        self.reach().dial(host, port, tls, chosen).await
+    }
+}
