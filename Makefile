@@ -45,6 +45,17 @@ test-needs: build-needs
 	$(call need,tmux,tmux)
 	$(call need,gdb,gdb)
 	$(call need,strace,strace)
+	$(call need,git,git)
+	$(call wish,pip3,python3-pip)
+	$(call wish,npm,npm)
+	$(call wish,go,golang-go)
+	@[ -d "$(PYTHON_PACKAGES)/openai" ] || $(INSTALL_PYTHON_PACKAGES) || echo "not installed: the Python packages that the gate's tests run"
+
+# What runs inside sandboxes is the system's Python, whatever else is first in PATH. Renamed last, so that half is nothing.
+PYTHON_PACKAGES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/python
+INSTALL_PYTHON_PACKAGES = { rm -rf "$(PYTHON_PACKAGES).part" && \
+	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(PYTHON_PACKAGES).part" openai anthropic requests websockets && \
+	mv "$(PYTHON_PACKAGES).part" "$(PYTHON_PACKAGES)"; }
 
 test: test-needs
 	cargo test --locked --workspace

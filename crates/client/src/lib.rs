@@ -21,11 +21,14 @@
 //! # }
 //! ```
 
+mod approvals;
+mod budgets;
 mod client;
 mod error;
 mod events;
 mod files;
 mod input;
+mod network;
 mod output;
 mod patience;
 mod processes;
@@ -35,8 +38,11 @@ mod snapshots;
 pub mod sse;
 mod subscription;
 
+pub use approvals::ApprovalQuery;
+pub use budgets::UsageQuery;
 pub use client::Client;
 pub use error::{Error, Result};
+pub use events::EventFilter;
 pub use files::{Download, FileInfo};
 pub use output::{ExecItem, OutputBytes, OutputItem, OutputQuery};
 pub use patience::Patience;

@@ -1,11 +1,37 @@
 //! Approvals: questions to a person, the one mechanism for everything that asks.
+//!
+//! The store says what is open and takes the one answer that counts; `waiting` knows who waits in this server for it, and
+//! `network` what is asked about connections and what the answers to that do.
 
-use std::time::Duration;
+mod network;
+mod waiting;
 
-use sandbar_api::{AnswerApproval, Approval, ApprovalState, Problem};
-use sandbar_gateway::{Answer, Question};
+use std::{sync::Arc, time::Duration};
 
-use crate::{Caller, Engine, handle::Handle};
+use chrono::Utc;
+use sandbar_api::{
+    AnswerApproval, Approval, ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalState, Code, Problem, Role,
+};
+use tokio::time;
+
+pub(crate) use waiting::Approvals;
+
+use crate::{
+    Caller, Engine, Inner, clock, problem,
+    registry::Known,
+    store::{
+        self,
+        gate::{ApprovalFilter, Closed, RulesAfter},
+    },
+};
+
+const DEFAULT_LIMIT: u32 = 100;
+const MAX_LIMIT: u32 = 1000;
+/// Of an answer.
+const LONGEST_TEXT: usize = 64 * 1024;
+/// The clock that timers use stands still while a laptop sleeps, so the wall clock is asked at least this often.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+const RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
 pub struct ApprovalQuery {
@@ -16,34 +42,196 @@ pub struct ApprovalQuery {
     pub limit: Option<u32>,
 }
 
-/// Those who wait, by approval. In `Inner`.
-#[derive(Default)]
-pub(crate) struct Approvals {}
-
-impl Approvals {
-    /// Asks about a connection, and waits. One open approval per sandbox, host and port, however many wait.
-    pub(crate) async fn ask(&self, inner: &crate::Inner, handle: &Handle, question: Question) -> Answer {
-        let (_, _, _) = (inner, handle, question);
-        Answer::Deny("not built".into())
-    }
-}
-
 impl Engine {
     /// An agent's caller sees those of its own session.
     pub async fn approvals(&self, caller: &Caller, query: ApprovalQuery) -> Result<Vec<Approval>, Problem> {
-        let (_, _) = (caller, query);
-        Ok(Vec::new())
+        let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
+        if !(1..=MAX_LIMIT).contains(&limit) {
+            return Err(Problem::new(
+                Code::BadRequest,
+                format!("A list cannot have {limit} approvals."),
+                format!("Ask for 1 to {MAX_LIMIT}."),
+            ));
+        }
+        let session = match caller.role {
+            Role::Agent => Some(caller.session.clone().ok_or_else(unbound)?),
+            Role::Viewer | Role::Operator | Role::Admin => None,
+        };
+        let sandbox = match &query.sandbox {
+            None => None,
+            Some(text) => {
+                let sandbox = match self.inner.find(text).await? {
+                    Known::Live(handle) => handle.sandbox(),
+                    Known::Gone(gone) => *gone,
+                };
+                if session.as_ref().is_some_and(|session| *session != sandbox.session) {
+                    return Err(problem::unknown_sandbox(text));
+                }
+                Some(sandbox.id)
+            }
+        };
+        let filter = ApprovalFilter { states: query.states, sandbox, session, limit };
+        Ok(self.inner.store.approvals(&filter).await?)
     }
 
     /// Waits up to `wait` for it to be closed, if it is open.
     pub async fn approval(&self, caller: &Caller, id: &str, wait: Duration) -> Result<Approval, Problem> {
-        let (_, _, _) = (caller, id, wait);
-        Err(crate::problem::shutting_down())
+        let approval = self.visible(caller, id).await?;
+        if approval.state != ApprovalState::Open || wait.is_zero() {
+            return Ok(approval);
+        }
+        if let Some(closed) = self.inner.gates.approvals.closed(&approval.id) {
+            tokio::select! {
+                () = self.inner.closing.cancelled() => return Err(problem::shutting_down()),
+                () = closed.cancelled() => {}
+                () = time::sleep(wait) => {}
+            }
+        }
+        self.visible(caller, id).await
     }
 
     /// Exactly one answer counts. `approval_closed` for every other, `forbidden` for an agent or a role below the one asked.
-    pub async fn answer_approval(&self, caller: &Caller, id: &str, request: AnswerApproval) -> Result<Approval, Problem> {
-        let (_, _, _) = (caller, id, request);
-        Err(crate::problem::shutting_down())
+    pub async fn answer_approval(
+        &self,
+        caller: &Caller,
+        id: &str,
+        request: AnswerApproval,
+    ) -> Result<Approval, Problem> {
+        if caller.role == Role::Agent {
+            return Err(Problem::new(
+                Code::Forbidden,
+                "An agent cannot answer approvals: they are questions to a person.",
+                "Wait until a person has answered; `sandbar approvals` shows what is open.",
+            ));
+        }
+        let approval = self.visible(caller, id).await?;
+        check(caller, &approval, &request)?;
+        let AnswerApproval { choice, text } = request;
+        let answer = ApprovalAnswer { choice, text, by: caller.owner.clone(), at: clock::now() };
+        let inner = self.inner.clone();
+        self.inner.finish(async move { inner.answer(approval, answer).await }).await
     }
+
+    async fn visible(&self, caller: &Caller, text: &str) -> Result<Approval, Problem> {
+        let id: ApprovalId = text.parse().map_err(|_| unknown(text))?;
+        let found = self.inner.store.approval(&id).await?;
+        let seen =
+            |approval: &Approval| caller.role != Role::Agent || caller.session.as_ref() == Some(&approval.session);
+        found.filter(seen).ok_or_else(|| unknown(text))
+    }
+}
+
+impl Inner {
+    async fn answer(&self, approval: Approval, answer: ApprovalAnswer) -> Result<Approval, Problem> {
+        let rule = match approval.kind {
+            ApprovalKind::Network => network::rule(&approval, &answer.choice),
+            _ => None,
+        };
+        // Held until memory has what the answer changes, so that nobody else's change is lost or loses it.
+        let (mut rules, mut lasting) = (None, None);
+        if let Some((sandbox, rule)) = rule {
+            let handle = self.registry.by_id(&sandbox).ok_or_else(|| problem::gone(sandbox.as_str()))?;
+            let alone = handle.rules.alone().await;
+            let after = handle.rules.with_approved(&rule)?;
+            let change = network::change(&approval, &answer, &rule);
+            rules = Some(RulesAfter { sandbox, rules: after.0.clone(), secrets: after.1.clone(), change });
+            lasting = Some((handle, after, alone));
+        }
+        let id = approval.id;
+        let closed = self.store.answer_approval(&id, answer, rules).await.map_err(|error| match error {
+            store::Error::Missing(_) => unknown(id.as_str()),
+            error => error.into(),
+        })?;
+        match closed {
+            Closed::Now(approval) => {
+                if let Some((handle, after, _alone)) = lasting {
+                    handle.rules.take(after);
+                }
+                self.gates.approvals.answered(&*self.store, &approval).await;
+                Ok(approval)
+            }
+            Closed::Before(approval) => {
+                self.gates.approvals.ended(&approval);
+                Err(over(&approval))
+            }
+        }
+    }
+}
+
+fn check(caller: &Caller, approval: &Approval, request: &AnswerApproval) -> Result<(), Problem> {
+    if caller.role < approval.answerable_by {
+        return Err(Problem::new(
+            Code::Forbidden,
+            format!("A {} may not answer this approval.", caller.role.as_str()),
+            format!("It takes the role {} or above.", approval.answerable_by.as_str()),
+        ));
+    }
+    if !approval.choices.iter().any(|choice| choice.id == request.choice) {
+        let ids: Vec<_> = approval.choices.iter().map(|choice| format!("`{}`", choice.id)).collect();
+        return Err(Problem::new(
+            Code::BadAnswer,
+            format!("`{}` is none of its choices.", request.choice.escape_debug()),
+            format!("Choose one of {}.", ids.join(", ")),
+        ));
+    }
+    match &request.text {
+        Some(_) if !approval.takes_text => {
+            Err(Problem::new(Code::BadAnswer, "This approval takes no text.", "Answer with a choice alone."))
+        }
+        Some(text) if text.len() > LONGEST_TEXT => Err(Problem::new(
+            Code::TooLarge,
+            format!("The answer's text has {} bytes.", text.len()),
+            format!("Use at most {LONGEST_TEXT} bytes."),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn unknown(text: &str) -> Problem {
+    Problem::new(
+        Code::UnknownApproval,
+        format!("There is no approval `{}`.", text.escape_debug()),
+        "`sandbar approvals` shows those that are open.",
+    )
+}
+
+fn unbound() -> Problem {
+    Problem::new(Code::Forbidden, "The agent's token is bound to no session.", "Make it another token.")
+}
+
+fn over(approval: &Approval) -> Problem {
+    let how = match (&approval.answer, approval.state) {
+        (Some(answer), _) => format!("was answered `{}` by {}", answer.choice, answer.by),
+        (None, ApprovalState::Withdrawn) => "was withdrawn, since what asked is gone".to_owned(),
+        (None, _) => format!("was not answered in time, which counts as `{}`", approval.on_deadline),
+    };
+    Problem::new(
+        Code::ApprovalClosed,
+        format!("The approval {} {how}.", approval.id),
+        "The first answer stands; if it is asked again, there is a new approval.",
+    )
+}
+
+/// Ends what nobody answered in time.
+pub(crate) async fn expire(inner: Arc<Inner>) {
+    while !inner.closing.is_cancelled() {
+        let wait = next(&inner).await.unwrap_or_else(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "approvals past their deadline are still open");
+            RETRY
+        });
+        tokio::select! {
+            () = inner.closing.cancelled() => return,
+            () = inner.gates.approvals.nearer() => {}
+            () = time::sleep(wait) => {}
+        }
+    }
+}
+
+async fn next(inner: &Inner) -> store::Result<Duration> {
+    for approval in inner.store.expire_approvals(Utc::now()).await? {
+        inner.gates.approvals.ended(&approval);
+    }
+    inner.gates.approvals.forget(Utc::now());
+    let next = inner.store.next_deadline().await?;
+    Ok(next.map_or(LONGEST_SLEEP, |at| (at - Utc::now()).to_std().unwrap_or(Duration::ZERO).min(LONGEST_SLEEP)))
 }

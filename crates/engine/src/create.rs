@@ -195,18 +195,20 @@ pub(crate) fn spec(sandbox: &Sandbox, template: &Template) -> Spec {
 
 pub(crate) async fn create(
     inner: &Arc<Inner>,
-    new: NewSandbox,
+    mut new: NewSandbox,
     provider: Arc<dyn Provider>,
     begun: Instant,
 ) -> Result<CreateOutcome, Problem> {
-    if let Some(claimed) = pool::claim(inner, &new, begun).await {
-        return claimed;
-    }
+    let gate = inner.gates.furnish(&mut new.gate, &new.row.sandbox.session, &new.row.template)?;
+    let gate = match pool::claim(inner, &new, begun, gate).await {
+        Ok(claimed) => return claimed,
+        Err(gate) => gate,
+    };
     let _busy = inner.pools.busy();
     let row = new.row.clone();
     let spec = spec(&row.sandbox, &row.template);
     // Registered before it is committed, so that a replay of the same key finds the creation in flight.
-    let owner = Owner::new(inner, row, provider);
+    let owner = Owner::new(inner, row, provider, gate);
     // The kernel makes the sandbox while the disk takes the record. One that the record then refuses is removed again,
     // after a crash by the next start. A repeated key makes nothing, so it is looked up first.
     let early = new.key.is_none();

@@ -137,9 +137,14 @@ fn plan(caller: &Caller, origin: &Handle, request: &Fork, moment: &SnapshotRow) 
             labels: request.labels.clone(),
             env: env.clone(),
             ttl: request.ttl,
+            // A copy spends what its origin may spend, not as much again.
+            parent: Some(origin.session()),
             ..CreateSandbox::default()
         };
-        create::plan(caller, one, moment.template.clone(), Some(moment.snapshot.id.clone()), None)
+        let mut new = create::plan(caller, one, moment.template.clone(), Some(moment.snapshot.id.clone()), None)?;
+        // What it may talk to, its copies may too.
+        (new.gate.rules, new.gate.secrets) = origin.rules.own();
+        Ok(new)
     };
     (1..=request.count).map(one).collect()
 }

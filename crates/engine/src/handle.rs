@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use sandbar_api::{Code, Enforcement, Problem, ProcessId, Sandbox, SandboxId, SandboxState, Template};
+use sandbar_api::{Code, Enforcement, Problem, ProcessId, Sandbox, SandboxId, SandboxState, SessionId, Template};
+use sandbar_gateway::Authority;
 use sandbar_provider::{Guest, Provider, Spec};
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -18,6 +19,7 @@ use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 use crate::{
     activity::Activity,
     create,
+    gate::{Door, Furnished, Rules},
     limits::Reached,
     owner::{self, Reply, Verb},
     problem,
@@ -55,6 +57,10 @@ pub(crate) struct Handle {
     /// Counts the tasks of live processes, so that the owner can wait for the last.
     pub(crate) pumps: TaskTracker,
     pub(crate) activity: Activity,
+    /// Where it may talk to.
+    pub(crate) rules: Rules,
+    /// Signs the certificates its gate shows.
+    pub(crate) authority: Arc<Authority>,
     pub(crate) reached: Mutex<Reached>,
     /// What the last probe inside saw.
     pub(crate) enforcement: Mutex<Option<Enforcement>>,
@@ -76,6 +82,8 @@ struct Running {
     guest: Option<Guest>,
     /// Paused, or about to be: no work is let in, though the guest and its processes stay.
     held: bool,
+    /// Its gate, while it runs.
+    door: Option<Door>,
     live: HashMap<ProcessId, Arc<Live>>,
 }
 
@@ -87,7 +95,7 @@ pub(crate) struct Inside {
 }
 
 impl Handle {
-    pub(crate) fn new(row: SandboxRow, provider: Arc<dyn Provider>) -> (Arc<Self>, mpsc::Receiver<Verb>) {
+    pub(crate) fn new(row: SandboxRow, provider: Arc<dyn Provider>, gate: Furnished) -> (Arc<Self>, mpsc::Receiver<Verb>) {
         let (mailbox, verbs) = mpsc::channel(MAILBOX);
         let handle = Self {
             id: row.sandbox.id.clone(),
@@ -97,6 +105,8 @@ impl Handle {
             fate: watch::Sender::new(Fate::Alive),
             pumps: TaskTracker::new(),
             activity: Activity::default(),
+            rules: gate.rules,
+            authority: gate.authority,
             reached: Mutex::default(),
             enforcement: Mutex::default(),
             waiting: TaskTracker::new(),
@@ -115,6 +125,15 @@ impl Handle {
 
     pub(crate) fn spec(&self) -> Spec {
         create::spec(&self.record.borrow(), &self.template)
+    }
+
+    pub(crate) fn session(&self) -> SessionId {
+        self.record.borrow().session.clone()
+    }
+
+    /// Where programs inside find the gate.
+    pub(crate) fn gate_port(&self) -> Option<u16> {
+        self.running().door.as_ref().map(|door| door.port)
     }
 
     pub(crate) fn state(&self) -> SandboxState {
@@ -212,7 +231,7 @@ impl Handle {
     }
 
     /// Lets work in. Processes of an earlier run are over by now.
-    pub(crate) fn open(&self, guest: Guest) {
+    pub(crate) fn open(&self, guest: Guest, door: Option<Door>) {
         self.pumps.reopen();
         self.fate.send_replace(Fate::Alive);
         self.activity.begin(Duration::ZERO);
@@ -222,6 +241,7 @@ impl Handle {
             let mut running = self.running();
             running.held = false;
             running.guest = Some(guest);
+            running.door = door;
         }
         self.opening.send_replace(false);
     }
@@ -230,7 +250,9 @@ impl Handle {
     pub(crate) fn close(&self) -> Option<Guest> {
         self.pumps.close();
         self.opening.send_replace(false);
-        self.running().guest.take()
+        let mut running = self.running();
+        running.door = None;
+        running.guest.take()
     }
 
     /// Lets no work in until it is released.

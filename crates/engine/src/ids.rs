@@ -1,7 +1,7 @@
 //! Ids and secrets: the one place that takes randomness and the clock.
 
 use chrono::{DateTime, Utc};
-use sandbar_api::{Code, Problem, ProcessId, SandboxId, SessionId, SnapshotId, TokenId};
+use sandbar_api::{ApprovalId, Code, Problem, ProcessId, SandboxId, SessionId, SnapshotId, TokenId};
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Problem> {
     let mut bytes = [0; N];
@@ -35,6 +35,16 @@ pub(crate) fn snapshot(at: DateTime<Utc>) -> Result<SnapshotId, Problem> {
 
 pub(crate) fn token(at: DateTime<Utc>) -> Result<TokenId, Problem> {
     Ok(TokenId::from_parts(millis(at), random()?))
+}
+
+/// Of an LLM call.
+pub(crate) fn call(at: DateTime<Utc>) -> Result<String, Problem> {
+    let session = session(at)?;
+    Ok(format!("llm-{}", session.as_str().trim_start_matches(SessionId::PREFIX)))
+}
+
+pub(crate) fn approval(at: DateTime<Utc>) -> Result<ApprovalId, Problem> {
+    Ok(ApprovalId::from_parts(millis(at), random()?))
 }
 
 /// The made-up name of a sandbox that was given none: the random end of its id, 40 bits.

@@ -59,6 +59,8 @@ pub struct Config {
     /// The directory that holds everything of this engine.
     pub home: PathBuf,
     pub providers: Vec<Arc<dyn Provider>>,
+    /// Whether there is somebody who answers approvals; if not, what a rule says to ask about is denied.
+    pub asks: bool,
 }
 
 /// Who calls, decided by the surface from the channel.
@@ -101,6 +103,7 @@ struct Inner {
     registry: registry::Registry,
     pools: pool::Pools,
     metrics: metrics::Metrics,
+    gates: gate::Gates,
     /// A sandbox was made that may expire before all others.
     expiry: Notify,
     /// A sandbox that can be idle changed its state.

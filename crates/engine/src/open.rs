@@ -7,7 +7,9 @@ use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Config, Ending, Engine, Inner, expiry, home, idle,
+    Config, Ending, Engine, Inner, approvals, expiry,
+    gate::Gates,
+    home, idle,
     metrics::Metrics,
     pool::{self, Pools},
     reconcile,
@@ -30,6 +32,15 @@ pub enum OpenError {
     Store(#[source] store::Error),
     #[error("the provider `{provider}` cannot tell which sandboxes it has")]
     Provider { provider: &'static str, source: sandbar_provider::Error },
+    /// Each names file, line, cause and fix.
+    #[error("the gateway's configuration is not usable: {}", .0.join(" "))]
+    Config(Vec<String>),
+    #[error("the gateway cannot be set up")]
+    Gateway(#[source] sandbar_gateway::GatewayError),
+    #[error("a sandbox's gate cannot be made again")]
+    Furnish(#[source] sandbar_api::Problem),
+    #[error("{} cannot be used as the key of secrets: {cause}", .path.display())]
+    SecretKey { path: PathBuf, cause: String },
     #[error("the sandbox `{sandbox}` was made by the provider `{provider}`, which this server does not have")]
     ProviderMissing { provider: String, sandbox: String },
 }
@@ -47,6 +58,14 @@ impl OpenError {
             Self::Store(store::Error::DiskFull) => "Free space on the disk that holds the home.".into(),
             Self::Store(_) => "Look at the cause; restore the home from a backup, or choose another --home.".into(),
             Self::Provider { .. } => "`sandbar doctor` shows what the host lacks.".into(),
+            Self::Config(_) => "Correct the file, or move it away.".into(),
+            Self::Gateway(_) => "Correct gateway.toml in the home.".into(),
+            Self::Furnish(problem) => problem.fix.clone(),
+            Self::SecretKey { path, .. } => format!(
+                "Restore it from a backup (32 bytes, owned by this user, chmod 600 {}); moved away, a new one is made, and \
+                 every secret has to be set again.",
+                path.display()
+            ),
             Self::ProviderMissing { .. } => {
                 "Start a server that has the provider, and delete the sandbox there.".into()
             }
@@ -59,17 +78,20 @@ impl Engine {
     pub async fn open(config: Config) -> Result<Self, OpenError> {
         let lock = home::prepare(&config.home)?;
         let same_boot = home::same_boot(&config.home)?;
-        let store = SqliteStore::open(&config.home).await.map_err(OpenError::Store)?;
+        let store: Arc<dyn store::Store> =
+            Arc::new(SqliteStore::open(&config.home).await.map_err(OpenError::Store)?);
+        let gates = Gates::open(&config.home, &store, config.asks).await?;
         let providers: BTreeMap<&'static str, Arc<dyn Provider>> =
             config.providers.into_iter().map(|provider| (provider.name(), provider)).collect();
         let (pools, orders) = Pools::new();
         let inner = Arc::new(Inner {
             home: config.home,
-            store: Arc::new(store),
+            store,
             providers,
             registry: Registry::default(),
             pools,
             metrics: Metrics::default(),
+            gates,
             expiry: Notify::new(),
             idle: Notify::new(),
             closing: CancellationToken::new(),
@@ -85,6 +107,7 @@ impl Engine {
         let left = pool::load(&engine.inner).await.map_err(OpenError::Store)?;
         engine.inner.tasks.spawn(pool::keep(engine.inner.clone(), orders, left));
         engine.inner.tasks.spawn(expiry::expire(engine.inner.clone()));
+        engine.inner.tasks.spawn(approvals::expire(engine.inner.clone()));
         engine.inner.tasks.spawn(idle::watch(engine.inner.clone()));
         engine.inner.tasks.spawn(expiry::prune(engine.inner.clone()));
         Ok(engine)
@@ -100,6 +123,8 @@ impl Engine {
         inner.halt.cancel();
         inner.tasks.close();
         inner.tasks.wait().await;
+        inner.gates.ledger.close().await;
+        inner.gates.facts.close().await;
         inner.store.close().await;
         // Readers that somebody still holds must not keep the next server out.
         if let Err(error) = inner.lock.unlock() {

@@ -19,6 +19,7 @@ use tokio::{
 
 use crate::{
     Inner,
+    gate::{self, Door, Furnished},
     handle::{Fate, Handle},
     idle::Rest,
     problem, signals,
@@ -99,8 +100,13 @@ pub(crate) fn reason(code: &str, detail: impl Into<String>) -> StateReason {
 }
 
 impl Owner {
-    pub(crate) fn new(inner: &Arc<Inner>, row: SandboxRow, provider: Arc<dyn Provider>) -> Self {
-        let (handle, verbs) = Handle::new(row, provider);
+    pub(crate) fn new(
+        inner: &Arc<Inner>,
+        row: SandboxRow,
+        provider: Arc<dyn Provider>,
+        gate: Furnished,
+    ) -> Self {
+        let (handle, verbs) = Handle::new(row, provider, gate);
         inner.registry.insert(&handle);
         Self { inner: inner.clone(), handle, verbs }
     }
@@ -216,8 +222,8 @@ impl Owner {
         // The guest listens by now: it answers while the disk takes the record.
         self.handle.announce();
         let ready = self.inner.store.transition(&self.handle.id, SandboxState::Ready, None);
-        let (guest, row) = match tokio::join!(self.greet(), ready) {
-            (Ok(guest), Ok(row)) => (guest, row),
+        let ((guest, door), row) = match tokio::join!(self.meet(), ready) {
+            (Ok(met), Ok(row)) => (met, row),
             (greeted, recorded) => {
                 self.handle.close();
                 greeted?;
@@ -225,13 +231,30 @@ impl Owner {
             }
         };
         // Opened before it is called ready, so that nobody who read `ready` is refused.
-        self.handle.open(guest);
+        self.handle.open(guest, door);
         self.publish(row.sandbox.clone());
         Ok(row.sandbox)
     }
 
     pub(crate) async fn greet(&self) -> Result<Guest, Problem> {
         greet(&*self.handle.provider, &self.handle.id).await
+    }
+
+    /// Meets the guest and opens the gate.
+    pub(crate) async fn meet(&self) -> Result<(Guest, Option<Door>), Problem> {
+        let (guest, listener) = tokio::try_join!(self.greet(), gate::take(&*self.handle.provider, &self.handle.id))?;
+        if listener.is_some() {
+            gate::trust(&self.handle, guest.clone(), self.inner.intercepts(&self.handle)).await?;
+        }
+        let door = self.serve_gate(listener).await?;
+        Ok((guest, door))
+    }
+
+    /// From here on the sandbox can talk to whom its rules let it.
+    pub(crate) async fn serve_gate(&self, listener: Option<std::net::TcpListener>) -> Result<Option<Door>, Problem> {
+        let Some(listener) = listener else { return Ok(None) };
+        let known = self.inner.gates.ledger.know(&self.handle.session()).await?;
+        gate::open(&self.inner, &self.handle, known, listener).map(Some)
     }
 
     async fn stop(&self, why: StateReason) -> Result<Sandbox, Problem> {
@@ -309,6 +332,7 @@ impl Owner {
         self.handle.provider.destroy(&self.handle.id).await.map_err(problem::from_provider)?;
         self.bury(Fate::Stopped).await?;
         self.inner.store.drop_output(&self.handle.id).await?;
+        self.inner.gates.approvals.withdraw(&self.inner, &self.handle.id).await?;
         self.transition(SandboxState::Deleted, Some(why)).await?;
         self.inner.registry.remove(&self.handle);
         Ok(())

@@ -15,6 +15,7 @@ use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 use crate::{
     Engine, Inner, clock, create,
     exec::Collector,
+    gate,
     handle::{Handle, Inside},
     ids, problem,
     pump::{self, Pump},
@@ -189,9 +190,13 @@ pub(crate) async fn launch(
     request: StartProcess,
     collector: Option<Collector>,
 ) -> Result<Launch, Problem> {
-    let (process, start) = plan(handle, request)?;
+    let (process, mut start) = plan(handle, request)?;
     let live = Live::new(0, None, collector);
     let (Inside { guest, call }, token) = handle.admit(&process.id, &live).await?;
+    // Only now: it may just have been woken, and its gate opened with it.
+    for (name, value) in gate::environment(inner, handle) {
+        start.env.entry(name).or_insert(value);
+    }
     let (reply, started) = oneshot::channel();
     let pump = Pump::new(inner.clone(), handle.clone(), live.clone(), guest.clone(), process.id.clone());
     inner.tasks.spawn(begin(pump, process, start, reply, call, token));

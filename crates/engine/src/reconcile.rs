@@ -15,6 +15,7 @@ use sandbar_provider::{Counters, Guest};
 
 use crate::{
     Inner, OpenError, clock,
+    gate::Door,
     handle::Handle,
     owner::{self, Owner, reason},
     pool, problem, process, pump,
@@ -165,7 +166,8 @@ async fn settle(
         true => Action::UndoFork,
         false => decide(sandbox.state, deleting, found, same_boot, ever_ready),
     };
-    let owner = Owner::new(inner, row, provider);
+    let gate = inner.gates.restore(&*inner.store, &sandbox.id, &sandbox.session, &row.template).await?;
+    let owner = Owner::new(inner, row, provider, gate);
     inner.registry.insert_name(&owner.handle);
     if let Err(problem) = carry_out(&owner, action, processes, ever_ready).await? {
         // It stays as it is: every verb, and the next start, tries again.
@@ -185,7 +187,7 @@ async fn carry_out(owner: &Owner, action: Action, processes: Vec<Process>, ever_
     let id = &owner.handle.id;
     if action == Action::Adopt {
         return match meet(owner).await {
-            Ok((guest, listed)) => adopt(owner, guest, listed, processes).await,
+            Ok(met) => adopt(owner, met, processes).await,
             // It died in the middle of its first boot, with the server.
             Err(_) if !ever_ready && owner.handle.state() == SandboxState::Creating => Ok(undo(owner).await),
             Err(problem) => {
@@ -246,15 +248,23 @@ async fn fail(owner: &Owner, code: &str, processes: Vec<Process>) -> Settled {
     Ok(owner.transition(SandboxState::Failed, Some(reason(code, detail(code)))).await.map(drop))
 }
 
-async fn meet(owner: &Owner) -> Result<(Guest, Vec<ProcessStatus>), Problem> {
-    let mut guest = owner.greet().await?;
+async fn meet(owner: &Owner) -> Result<Met, Problem> {
+    let (mut guest, door) = owner.meet().await?;
     let listed = guest.list(ListRequest {}).await.map_err(|status| problem::from_status(&status))?;
-    Ok((guest, listed.into_inner().processes))
+    Ok(Met { guest, door, listed: listed.into_inner().processes })
 }
 
-async fn adopt(owner: &Owner, guest: Guest, listed: Vec<ProcessStatus>, processes: Vec<Process>) -> Settled {
+/// A guest that was found running.
+struct Met {
+    guest: Guest,
+    door: Option<Door>,
+    listed: Vec<ProcessStatus>,
+}
+
+async fn adopt(owner: &Owner, met: Met, processes: Vec<Process>) -> Settled {
     let (inner, handle) = (&owner.inner, &owner.handle);
-    handle.open(guest.clone());
+    let Met { guest, door, listed } = met;
+    handle.open(guest.clone(), door);
     let mut lives = HashSet::new();
     for status in listed {
         let Ok(process_id) = status.process_id.parse() else { continue };

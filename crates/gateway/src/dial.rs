@@ -17,12 +17,12 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-pub(crate) use crate::{roots::Alpn, stream::Stream};
 use crate::{
     GatewayError, Settings,
     resolve::{Names, Unresolved},
     roots::Roots,
 };
+pub(crate) use crate::{roots::Alpn, stream::Stream};
 
 /// More addresses of one name are vetted, but not tried.
 const TRIED: usize = 8;

@@ -4,15 +4,28 @@
 //! It decides nothing itself and remembers nothing: `policy` decides, and a [`Warden`] answers for the sandbox that a
 //! listener belongs to. Identity is the listener: nothing a client sends can choose another sandbox.
 
+mod accept;
 mod authority;
 mod body;
+mod connect;
 mod dial;
 mod error;
+mod facts;
+mod forward;
+mod gate;
+mod headers;
+mod hello;
 pub mod llm;
+mod pool;
+mod proxy;
+mod refusal;
 mod resolve;
 mod roots;
+mod secrets;
 mod settings;
 mod stream;
+mod terminate;
+mod tunnel;
 mod warden;
 
 pub use authority::{Authority, BadAuthority};
@@ -30,11 +43,13 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone)]
 pub struct Gateway {
     reach: Arc<RwLock<Arc<dial::Reach>>>,
+    llm: llm::Pool,
 }
 
 impl Gateway {
     pub fn new(settings: Settings) -> Result<Self, GatewayError> {
-        Ok(Self { reach: Arc::new(RwLock::new(Arc::new(dial::Reach::new(settings)?))) })
+        let reach = Arc::new(RwLock::new(Arc::new(dial::Reach::new(settings)?)));
+        Ok(Self { reach, llm: llm::Pool::default() })
     }
 
     /// For the next connection; those that are open stay as they are. What cannot be used changes nothing.
@@ -53,7 +68,8 @@ impl Gateway {
         authority: Arc<Authority>,
         stop: CancellationToken,
     ) {
-        let _ = (listener, warden, authority);
-        stop.cancelled().await;
+        let llm = llm::Desk::new(&self.reach().settings);
+        let gate = gate::Gate { gateway: self.clone(), warden, authority, llm };
+        accept::serve(Arc::new(gate), listener, stop).await;
     }
 }

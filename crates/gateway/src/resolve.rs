@@ -27,7 +27,7 @@ pub(crate) struct Names {
 }
 
 enum Servers {
-    Given(TokioResolver),
+    Given(Box<TokioResolver>),
     System(Mutex<Option<(Option<SystemTime>, Arc<TokioResolver>)>>),
 }
 
@@ -66,7 +66,7 @@ impl Names {
         options.use_hosts_file = ResolveHosts::Never;
         let resolver = build(ResolverConfig::from_name_servers(servers), options)
             .map_err(|error| GatewayError::Resolver(error.into()))?;
-        Ok(Self { servers: Servers::Given(resolver) })
+        Ok(Self { servers: Servers::Given(Box::new(resolver)) })
     }
 
     /// Every address of the name, in the order to try them.

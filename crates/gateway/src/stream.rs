@@ -1,4 +1,4 @@
-//! A connection to a server, in plain or over verified TLS, as one type.
+//! Connections as types: to a server, in plain or over verified TLS; and a client's, whose first bytes were read already.
 
 use std::{
     io,
@@ -6,6 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use bytes::{Buf as _, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -64,5 +65,40 @@ impl AsyncWrite for Stream {
             Self::Plain(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
         }
+    }
+}
+
+/// What was read ahead comes first.
+pub(crate) struct Replay<S> {
+    pub(crate) ahead: BytesMut,
+    pub(crate) inner: S,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Replay<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.ahead.is_empty() {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
+        }
+        let count = self.ahead.len().min(buf.remaining());
+        buf.put_slice(&self.ahead[..count]);
+        self.ahead.advance(count);
+        if self.ahead.is_empty() {
+            self.ahead = BytesMut::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Replay<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }

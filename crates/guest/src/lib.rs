@@ -10,6 +10,7 @@ mod files;
 mod follow;
 #[cfg(test)]
 mod fuzz;
+mod gate;
 mod input;
 mod leader;
 mod link;
@@ -25,6 +26,7 @@ mod supervisor;
 mod sys;
 mod table;
 mod tree;
+pub mod trust;
 mod worker;
 mod workload;
 
@@ -40,6 +42,7 @@ use crate::{
     workload::Workload,
 };
 
+pub use crate::gate::Gate;
 pub use crate::workload::{Apply, Confine, Group};
 
 /// Everything the guest is told by whoever made the sandbox.
@@ -59,6 +62,10 @@ pub struct Setup {
     pub confine: Box<dyn Confine>,
     /// Where workload processes are counted, limited and frozen.
     pub group: Option<Group>,
+    /// The way out, if there is one.
+    pub gate: Option<Gate>,
+    /// Where programs find the certificates to trust; opened before any workload could replace it.
+    pub trust: Option<OwnedFd>,
 }
 
 /// Serves until killed. Must be called in a process with one thread; leaves it with an error on what cannot be helped.
@@ -92,6 +99,7 @@ fn serve(setup: Setup) -> Result<std::convert::Infallible, Box<dyn std::error::E
             boot_id: boot_id()?,
             table: Arc::new(Table::new(forker.clone(), user)),
             forker,
+            trust: setup.trust,
         };
         let listener = StdListener::from(setup.listener);
         listener.set_nonblocking(true)?;
@@ -101,6 +109,10 @@ fn serve(setup: Setup) -> Result<std::convert::Infallible, Box<dyn std::error::E
             .serve_with_incoming(GuestServer::new(service), connections(UnixListener::from_std(listener)?));
         tokio::select! {
             error = parent.run() => Err(error.into()),
+            ended = gate::hand_out(setup.gate) => match ended {
+                Ok(never) => match never {},
+                Err(error) => Err(error.into()),
+            },
             ended = server => {
                 ended?;
                 Err("the socket was closed".into())

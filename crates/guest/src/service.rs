@@ -1,6 +1,6 @@
 //! The gRPC surface of the guest: turns messages into calls and back, and decides nothing.
 
-use std::{path::PathBuf, pin::Pin, sync::Arc};
+use std::{os::fd::OwnedFd, path::PathBuf, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
@@ -15,6 +15,7 @@ use crate::{
     protocol::{self as wire, guest_server::Guest},
     sys,
     table::Table,
+    trust,
     worker::{self, Frame, Receiver, Worker},
 };
 
@@ -24,6 +25,7 @@ pub(crate) struct Service {
     pub(crate) boot_id: String,
     pub(crate) table: Arc<Table>,
     pub(crate) forker: Forker,
+    pub(crate) trust: Option<OwnedFd>,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -69,6 +71,17 @@ impl Guest for Service {
         rustix::system::sethostname(request.into_inner().hostname.as_bytes())
             .map_err(|errno| Fault::internal("set the host name")(errno.into()))?;
         Ok(Response::new(wire::RenameReply {}))
+    }
+
+    async fn trust(&self, request: Request<wire::TrustRequest>) -> Answer<wire::TrustReply> {
+        let wire::TrustRequest { authority, bundle } = request.into_inner();
+        let Some(directory) = &self.trust else {
+            return Err(Fault::new(Code::Internal, "This sandbox has no place for certificates.").into());
+        };
+        // Once there is a bundle it has to follow the authority.
+        let bundle = bundle || trust::is_bundled(directory);
+        trust::install(directory, &authority, bundle).map_err(Fault::internal("write the certificates"))?;
+        Ok(Response::new(wire::TrustReply {}))
     }
 
     async fn relieve(&self, request: Request<wire::RelieveRequest>) -> Answer<wire::RelieveReply> {

@@ -6,6 +6,9 @@
 
 mod address;
 mod budget;
+mod findings;
+#[cfg(test)]
+mod fuzz;
 mod host;
 mod path;
 mod pattern;

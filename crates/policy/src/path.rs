@@ -62,10 +62,7 @@ impl PathPattern {
     }
 }
 
-fn segments<E: From<&'static str>>(
-    path: &str,
-    read: impl Fn(&str) -> Result<Segment, E>,
-) -> Result<Vec<Segment>, E> {
+fn segments<E: From<&'static str>>(path: &str, read: impl Fn(&str) -> Result<Segment, E>) -> Result<Vec<Segment>, E> {
     let inner = path.strip_prefix('/').ok_or("a path starts with `/`")?;
     let last = inner.split('/').count() - 1;
     let whole = |(at, part): (usize, &str)| match part {
@@ -89,6 +86,7 @@ fn pieces(part: &str, stars: bool) -> Result<Vec<Piece>, &'static str> {
             }
             b'*' if stars => {
                 found.push(Piece::Star);
+                decoded.push(byte);
                 continue;
             }
             0x21..=0x7e => byte,
@@ -97,15 +95,19 @@ fn pieces(part: &str, stars: bool) -> Result<Vec<Piece>, &'static str> {
         match value {
             // Some decode before they split or clean up, others after, Java's cut at `;`, Windows' take `\` for `/`.
             b'/' | b'\\' | b';' | 0..=0x1f | 0x7f => {
-                return Err("servers differ about `;`, `\\`, encoded `/` and control characters, so no such path is matched");
+                return Err(
+                    "servers differ about `;`, `\\`, encoded `/` and control characters, so no such path is matched",
+                );
             }
             b'.' if byte == b'%' => return Err("servers differ about `%2E`: write `.`"),
-            b'%' if hex(rest).is_some() => return Err("some servers decode twice, so no such path is matched"),
             b'?' | b'#' if byte != b'%' => return Err("`?` and `#` end a path"),
             0x21..=0x7e if !matches!(value, b'%' | b'?' | b'#') => found.push(Piece::Byte(value)),
             _ => found.extend(format!("%{value:02X}").bytes().map(Piece::Byte)),
         }
         decoded.push(value);
+    }
+    if decoded.windows(3).any(|three| three[0] == b'%' && hex(&three[1..]).is_some()) {
+        return Err("some servers decode twice, so no such path is matched");
     }
     // Overlong forms of `/` and `.` are not UTF-8, yet some decode them.
     std::str::from_utf8(&decoded).map_err(|_| "what it encodes is not UTF-8")?;
@@ -229,9 +231,39 @@ mod tests {
     #[test]
     fn ambiguous_paths() {
         let table = [
-            "", "*", "a", "/..", "/.", "/a/../b", "/a/./b", "//", "//a", "/a//b", "/%2e%2e/a", "/a%2fb", "/a%2Fb", "/a%00",
-            "/a%0a", "/a\0", "/a\\b", "/a%5cb", "/a b", "/\u{e4}", "/a;b", "/a%3bb", "/..;/a", "/%252e%252e/", "/%25%32%65",
-            "/%", "/%2", "/%zz", "/%u002e", "/a#b", "/%c0%ae%c0%ae/", "/%ff", "http://x/",
+            "",
+            "*",
+            "a",
+            "/..",
+            "/.",
+            "/a/../b",
+            "/a/./b",
+            "//",
+            "//a",
+            "/a//b",
+            "/%2e%2e/a",
+            "/a%2fb",
+            "/a%2Fb",
+            "/a%00",
+            "/a%0a",
+            "/a\0",
+            "/a\\b",
+            "/a%5cb",
+            "/a b",
+            "/\u{e4}",
+            "/a;b",
+            "/a%3bb",
+            "/..;/a",
+            "/%252e%252e/",
+            "/%25%32%65",
+            "/%",
+            "/%2",
+            "/%zz",
+            "/%u002e",
+            "/a#b",
+            "/%c0%ae%c0%ae/",
+            "/%ff",
+            "http://x/",
         ];
         for path in table {
             assert_eq!(Plain::read(path), None, "{path:?}");
@@ -251,6 +283,7 @@ mod tests {
             ("/%2e", "write `.`"),
             ("/\u{e4}", "percent-encoded"),
             ("/%x", "two hex"),
+            ("/%252e", "twice"),
             ("/#", "end a path"),
         ];
         for (pattern, cause) in table {

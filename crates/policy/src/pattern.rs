@@ -80,7 +80,9 @@ impl Ports {
         }
         let port = |port: &str| match port {
             "*" => Err("`*` is every port already: leave out the others".to_owned()),
-            port if port.contains('-') => Err("ranges of ports are not known: list them, `8080,8081`, or write `*`".into()),
+            port if port.contains('-') => {
+                Err("ranges of ports are not known: list them, `8080,8081`, or write `*`".into())
+            }
             port => read_port(port).map_err(|cause| format!("`{}`: {cause}", port.escape_debug())),
         };
         text.split(',').map(port).collect::<Result<_, _>>().map(Self::Listed)

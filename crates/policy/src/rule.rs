@@ -202,7 +202,7 @@ fn read_target(text: &str) -> Result<(Hosts, Ports), String> {
     if text.parse::<std::net::Ipv6Addr>().is_ok() {
         return Err(format!("an IPv6 address needs brackets: `[{text}]`"));
     }
-    let from = if text.starts_with('[') { text.find(']').unwrap_or(0) } else { 0 };
+    let from = if text.starts_with('[') { text.find(']').unwrap_or(text.len()) } else { 0 };
     let (host, ports) = match text[from..].find(':') {
         Some(at) => (&text[..from + at], Ports::parse(&text[from + at + 1..])?),
         None => (text, Ports::default()),

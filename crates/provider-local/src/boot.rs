@@ -3,10 +3,12 @@
 
 use std::{
     fs, io,
+    net::{Ipv4Addr, SocketAddrV4},
     os::fd::{AsFd, OwnedFd},
 };
 
 use rustix::{
+    net::{AddressFamily, SocketFlags, SocketType},
     process::{Resource, Rlimit},
     thread::{Gid, Uid},
 };
@@ -29,6 +31,8 @@ use crate::{
 pub(crate) struct Boot<'a> {
     pub launch: Launch,
     pub listener: OwnedFd,
+    /// Where the server is given the gate.
+    pub handout: OwnedFd,
     /// Where the parent says that uid maps and trees are ready.
     pub go: OwnedFd,
     pub status: io::PipeWriter,
@@ -41,9 +45,13 @@ pub(crate) struct Boot<'a> {
 const INOTIFY_INSTANCES: &str = "32";
 const SIGNALS: u64 = 8192;
 const MESSAGE_BYTES: u64 = 200 * 1024;
+/// Where programs find the gate; one that few servers people run inside want for themselves.
+const GATE_PORT: u16 = 7228;
+/// Connections that wait for a server, also while it is being restarted.
+const GATE_BACKLOG: i32 = 1024;
 
 pub(crate) fn run(boot: Boot<'_>) -> ! {
-    let mut kept = vec![boot.listener.as_fd(), boot.go.as_fd(), boot.status.as_fd()];
+    let mut kept = vec![boot.listener.as_fd(), boot.handout.as_fd(), boot.go.as_fd(), boot.status.as_fd()];
     if let Some(group) = &boot.group {
         kept.extend(group.directory.iter().chain(&group.joins).map(AsFd::as_fd));
     }
@@ -54,10 +62,10 @@ pub(crate) fn run(boot: Boot<'_>) -> ! {
         // The parent failed, and has told its reason itself.
         sys::exit(1);
     };
-    let Boot { launch, listener, go, status, fence, group } = boot;
+    let Boot { launch, listener, handout, go, status, fence, group } = boot;
     drop(go);
     match build(&launch, trees, fence) {
-        Ok(confine) => {
+        Ok(Built { confine, gate, trust }) => {
             let told = serde_json::to_vec(&Told::Done).unwrap_or_default();
             if rustix::io::write(&status, &told).is_err() {
                 sys::exit(1);
@@ -77,26 +85,46 @@ pub(crate) fn run(boot: Boot<'_>) -> ! {
                 user: user.into(),
                 confine,
                 group,
+                gate: Some(sandbar_guest::Gate { listener: gate, handout }),
+                trust: Some(trust),
             })
         }
         Err(failure) => launcher::tell(&status, Err(failure)),
     }
 }
 
-fn build(launch: &Launch, trees: Vec<OwnedFd>, fence: &Fence) -> Result<Box<dyn Confine>, Failure> {
+/// What the guest needs of what was built.
+struct Built {
+    confine: Box<dyn Confine>,
+    gate: OwnedFd,
+    trust: OwnedFd,
+}
+
+fn build(launch: &Launch, trees: Vec<OwnedFd>, fence: &Fence) -> Result<Built, Failure> {
     identity(launch.uids).map_err(Failure::at(Step::Identity, "become the sandbox's root"))?;
     budget();
     view::build(launch, trees)?;
     rustix::system::sethostname(launch.hostname.as_bytes())
         .map_err(|errno| Failure::at(Step::Hostname, "set the host name")(errno.into()))?;
     sys::loopback_up().map_err(Failure::at(Step::Loopback, "bring loopback up"))?;
+    let gate = gate().map_err(Failure::at(Step::Loopback, "listen for programs that want out"))?;
+    let trust = view::trust().map_err(Failure::at(Step::Mounts, "prepare the certificates to trust"))?;
     // Core files of a workload could hold what it was given, and land where nobody counts them. One byte, because at zero
     // the kernel still starts the host's handler of crashes, if it has one, and at one it does not.
     rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) })
         .map_err(|errno| Failure::at(Step::Capabilities, "forbid core files")(errno.into()))?;
     let confine = fence.arm(launch)?;
     silence().map_err(Failure::at(Step::Dev, "open /dev/null"))?;
-    Ok(confine)
+    Ok(Built { confine, gate, trust })
+}
+
+/// The one thing in this network that leads out of it, as far as whoever accepts on it lets one.
+fn gate() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, GATE_PORT))?;
+    rustix::net::listen(&socket, GATE_BACKLOG)?;
+    Ok(socket)
 }
 
 /// With a range, the guest is root of its user namespace; with one uid it is the workload's user, with capabilities.

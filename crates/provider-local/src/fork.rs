@@ -23,7 +23,7 @@ use crate::{
     fence::Fence,
     frame, guest_pid, idmap,
     launch::{Bind, Go, Keep, Launch, RootKind, Told},
-    launcher::{SOCKET, tell},
+    launcher::{GATE, SOCKET, tell},
     step::{Failure, Step},
     sys::{self, Cloned, NotCloned},
     uids::Uids,
@@ -87,7 +87,8 @@ pub(crate) fn guest(launch: Launch, fds: Vec<OwnedFd>, fence: &Fence) -> Result<
     // stay in ours, where it may not mount.
     rustix::process::fchdir(&parts.directory)
         .map_err(|errno| Failure::at(Step::Listen, "enter the sandbox's directory")(errno.into()))?;
-    let listener = listen().map_err(Failure::at(Step::Listen, "listen for the server"))?;
+    let listener = listen(SOCKET).map_err(Failure::at(Step::Listen, "listen for the server"))?;
+    let handout = listen(GATE).map_err(Failure::at(Step::Listen, "listen for who takes the gate"))?;
     let (status_reader, status) = io::pipe().map_err(Failure::at(Step::Listen, "make a pipe"))?;
     let (ours, theirs) = frame::pair().map_err(Failure::at(Step::Listen, "make a socket pair"))?;
 
@@ -106,10 +107,10 @@ pub(crate) fn guest(launch: Launch, fds: Vec<OwnedFd>, fence: &Fence) -> Result<
             sys::default_children();
             let group =
                 parts.groups.map(|groups| sandbar_guest::Group { directory: Some(groups.work), joins: groups.joins });
-            boot::run(Boot { launch, listener, go: theirs, status, fence, group })
+            boot::run(Boot { launch, listener, handout, go: theirs, status, fence, group })
         }
     };
-    drop((theirs, status, listener));
+    drop((theirs, status, listener, handout));
     let prepared = prepare(pid, &launch, &parts).and_then(|trees| {
         let trees: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
         frame::send(&ours, &Go, &trees).map_err(Failure::at(Step::UidMap, "let the guest go"))
@@ -202,16 +203,16 @@ fn workspace(tree: &OwnedFd, owner: (u32, u32), uids: Uids, user: User) -> Resul
     idmap::detached(tree, map.as_ref()).map_err(Failure::at(Step::Idmap, "shift the owner of the workspace"))
 }
 
-/// The guest's socket, bound by relative name: a home may be deeper than a socket's path may be long.
-fn listen() -> io::Result<OwnedFd> {
-    match rustix::fs::unlink(SOCKET) {
+/// A socket of the guest's, bound by relative name: a home may be deeper than a socket's path may be long.
+fn listen(name: &str) -> io::Result<OwnedFd> {
+    match rustix::fs::unlink(name) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => {}
         Err(errno) => return Err(errno.into()),
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
-    let bound = rustix::net::bind(&socket, &SocketAddrUnix::new(SOCKET)?);
+    let bound = rustix::net::bind(&socket, &SocketAddrUnix::new(name)?);
     rustix::process::umask(mask);
     bound?;
     rustix::net::listen(&socket, 128)?;

@@ -30,6 +30,8 @@ pub(crate) const DIRECTORY: &str = "SANDBAR_DIRECTORY";
 
 /// The name inside a sandbox's directory; bound by the launcher, so that the sandbox never sees it.
 pub(crate) const SOCKET: &str = "guest.sock";
+/// Likewise, where the server is given the gate's listener.
+pub(crate) const GATE: &str = "gate.sock";
 
 /// Serves until the server is gone. To be called before anything else in a process started as the launcher.
 pub fn main() -> ! {

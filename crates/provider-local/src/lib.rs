@@ -19,6 +19,7 @@ mod filter;
 mod forge;
 mod fork;
 mod frame;
+mod gate;
 mod guest_pid;
 mod idmap;
 mod inspect;

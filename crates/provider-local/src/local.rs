@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use sandbar_api::{LayerReport, SandboxId, SnapshotId, WorkspaceSource};
 use sandbar_guest::protocol::{RenameRequest, StartRequest};
-use sandbar_provider::{Counters, Error, Found, Guest, HostReport, Provider, Spec};
+use sandbar_provider::{Counters, Error, Found, Gate, Guest, HostReport, Provider, Spec};
 use tokio::sync::Mutex;
 
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     directory::{self, Data, Record},
     disk,
     forge::Forge,
+    gate,
     guest_pid, inspect,
     launch::{Bind, Request},
     launcher::SOCKET,
@@ -317,6 +318,10 @@ impl Provider for Local {
             // Whichever it had: its record was never written, or cannot be read.
             Ok(None) | Err(_) => self.shared.register.release_below(&path),
         }
+    }
+
+    async fn gate(&self, id: &SandboxId) -> Result<Gate, Error> {
+        gate::take(self, id).await
     }
 
     async fn list(&self) -> Result<Vec<Found>, Error> {

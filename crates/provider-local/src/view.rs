@@ -12,6 +12,7 @@ use rustix::{
     mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount},
 };
 use sandbar_api::{Layer, Requirement, User};
+use sandbar_guest::trust::{BUNDLE, SYSTEM_BUNDLES};
 
 use crate::{
     base,
@@ -155,6 +156,16 @@ pub(crate) fn build(launch: &Launch, made: Vec<OwnedFd>) -> Result<(), Failure> 
         identity().map_err(at(Step::Root, "give the copy an identity of its own"))?;
     }
     harden(launch, &root, quiet, no_exec)
+}
+
+/// Where programs find the certificates to trust, first the root's own. In memory, so that no copy of the sandbox has it.
+pub(crate) fn trust() -> io::Result<OwnedFd> {
+    fs::create_dir("/run/sandbar")?;
+    let system = SYSTEM_BUNDLES.iter().find(|path| Path::new(path).exists()).unwrap_or(&SYSTEM_BUNDLES[0]);
+    std::os::unix::fs::symlink(system, Path::new("/run/sandbar").join(BUNDLE))?;
+    // Which reads no variable for this alone.
+    fs::write("/run/sandbar/apt.conf", format!("Acquire::https::CAInfo \"/run/sandbar/{BUNDLE}\";\n"))?;
+    Ok(fs::File::open("/run/sandbar")?.into())
 }
 
 /// To where `upper` and its like are.

@@ -81,6 +81,14 @@ pub struct Counters {
     pub cpu: Option<Duration>,
 }
 
+/// Where a sandbox's programs connect to when they want out.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Gate {
+    /// A listener inside the sandbox's network, on loopback.
+    Listener(std::net::TcpListener),
+}
+
 /// What a provider found of its own making.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
@@ -190,6 +198,12 @@ pub trait Provider: Send + Sync + 'static {
 
     /// Connects to the guest of a running sandbox.
     async fn connect(&self, id: &SandboxId) -> Result<Guest, Error>;
+
+    /// The way out of a running sandbox: where its programs connect to, for whoever decides about it. May be asked for
+    /// again, also by another server; connections that nobody accepts wait.
+    async fn gate(&self, _id: &SandboxId) -> Result<Gate, Error> {
+        Err(Error::Declined { provider: self.name(), verb: "open a gate for" })
+    }
 
     /// Returns when the sandbox's guest is no longer alive.
     async fn gone(&self, id: &SandboxId) -> Result<(), Error>;

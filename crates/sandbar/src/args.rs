@@ -24,6 +24,8 @@ Examples:
   sandbar exec -t agent bash                    a shell in it
   sandbar cp agent:/workspace/out ./out         its results
   sandbar inspect agent                         what holds it, with evidence
+  sandbar net allow agent pypi.org              where it may talk to
+  sandbar budget set agent --usd 5              what it may spend
   sandbar fork agent -n 3                       three more with the same files";
 
 #[derive(Debug, Parser)]
@@ -100,6 +102,23 @@ pub(crate) enum Verb {
     Snapshots(verbs::snapshot::Snapshots),
     Fork(verbs::snapshot::Fork),
     Rm(verbs::sandbox::Rm),
+    /// Say where a sandbox may talk to, and see what it did
+    #[command(subcommand)]
+    Net(verbs::net::Net),
+    /// Keep secrets that sandboxes use and never have
+    #[command(subcommand)]
+    Secret(verbs::secret::Secret),
+    Approvals(verbs::approval::Approvals),
+    Approve(verbs::approval::Approve),
+    Deny(verbs::approval::Deny),
+    Answer(verbs::approval::Answer),
+    /// Limit what a session may use, and see what it has used
+    #[command(subcommand)]
+    Budget(verbs::budget::Budget),
+    /// Choose the model of a session
+    #[command(subcommand)]
+    Model(verbs::budget::Model),
+    Usage(verbs::usage::Usage),
     Events(verbs::events::Events),
     /// Show and check the templates that sandboxes are made from
     #[command(subcommand)]
@@ -161,6 +180,11 @@ pub(crate) fn workspace(text: &str) -> Result<Workspace, String> {
         return Err("there is no directory; write DIR or DIR:rw".into());
     }
     Ok(Workspace { directory: directory.into(), bind })
+}
+
+/// Told here where it is wrong; the server would say the same.
+pub(crate) fn rule(text: &str) -> Result<String, String> {
+    sandbar_api::network::rule(text).map(|_| text.to_owned()).map_err(|problem| problem.detail)
 }
 
 pub(crate) fn pair(text: &str) -> Result<(String, String), String> {

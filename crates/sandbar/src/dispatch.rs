@@ -34,7 +34,10 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
-    use verbs::{cp, doctor, events, inspect, life, pool, process, profile, run, sandbox, snapshot, template, token};
+    use verbs::{
+        approval, budget, cp, doctor, events, inspect, life, net, pool, process, profile, run, sandbox, secret,
+        snapshot, template, token, usage,
+    };
     match verb {
         Verb::Up(args) => up::up(&args, context),
         Verb::Run(args) => run::run(args, context).map_err(Failure::beside_a_command),
@@ -55,6 +58,15 @@ fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
         Verb::Logs(args) => wait_for(process::logs(&args, context)),
         Verb::Kill(args) => wait_for(process::kill(&args, context)),
         Verb::Cp(args) => wait_for(cp::cp(&args, context)),
+        Verb::Net(args) => wait_for(net::net(args, context)),
+        Verb::Secret(args) => wait_for(secret::secret(args, context)),
+        Verb::Approvals(args) => wait_for(approval::approvals(args, context)),
+        Verb::Approve(args) => wait_for(approval::approve(args, context)),
+        Verb::Deny(args) => wait_for(approval::deny(args, context)),
+        Verb::Answer(args) => wait_for(approval::answer(args, context)),
+        Verb::Budget(args) => wait_for(budget::budget(args, context)),
+        Verb::Model(args) => wait_for(budget::model(args, context)),
+        Verb::Usage(args) => wait_for(usage::usage(args, context)),
         Verb::Events(args) => wait_for(events::events(&args, context)),
         Verb::Template(args) => wait_for(template::template(&args, context)),
         Verb::Profile(args) => profile::profile(&args, context),

@@ -140,6 +140,10 @@ pub(crate) fn of(code: Code) -> u8 {
         | Code::BadPath
         | Code::BadDuration
         | Code::PathOutside
+        | Code::BadRule
+        | Code::BadSecret
+        | Code::BadBudget
+        | Code::BadAnswer
         | Code::OffsetBeyond => USAGE,
         Code::SandboxGone | Code::OutputDropped | Code::EventsDropped => NOT_FOUND,
         Code::IdempotencyMismatch => CONFLICT,
@@ -200,6 +204,9 @@ mod tests {
             (Code::FileForbidden, FAILED),
             (Code::NotEnforceable, NOT_ENFORCEABLE),
             (Code::BadName, USAGE),
+            (Code::BadRule, USAGE),
+            (Code::UnknownRule, NOT_FOUND),
+            (Code::ApprovalClosed, CONFLICT),
             (Code::CommandNotFound, COMMAND_NOT_FOUND),
             (Code::CommandNotExecutable, NOT_EXECUTABLE),
             (Code::DiskFull, FAILED),

@@ -1,5 +1,6 @@
 //! The binary: command line, wiring of server, engine and provider, nothing else.
 
+mod amount;
 mod args;
 mod attach;
 mod context;

@@ -61,6 +61,12 @@ impl Printer {
         let _ = writeln!(io::stderr().lock(), "{}", text.as_ref());
     }
 
+    /// A question; the answer is typed behind it.
+    pub(crate) fn ask(&self, text: impl AsRef<str>) {
+        let mut stderr = io::stderr().lock();
+        let _ = write!(stderr, "{}", text.as_ref()).and_then(|()| stderr.flush());
+    }
+
     pub(crate) fn warn(&self, text: impl AsRef<str>) {
         self.say(format!("{} {}", self.note("warning:", Style::Yellow), inert(text.as_ref())));
     }

@@ -18,6 +18,9 @@ use crate::{
     up,
 };
 
+/// What of the user's home holds here too.
+const THEIRS: [&str; 3] = ["templates", "sets.toml", "gateway.toml"];
+
 pub(crate) struct Private {
     pub client: Client,
     engine: Engine,
@@ -27,16 +30,17 @@ pub(crate) struct Private {
 }
 
 impl Private {
-    /// Templates are the user's; everything else is made for this one time.
+    /// Templates and what the gateway is configured with are the user's; everything else is made for this one time.
     pub(crate) async fn open(context: &Context) -> Result<Self, Failure> {
         let (local, home) = local().await?;
-        // Whoever has no home has no templates either.
-        let templates = context.home().ok().map(|home| home.join("templates")).filter(|templates| templates.is_dir());
-        if let Some(templates) = templates {
-            std::os::unix::fs::symlink(&templates, home.join("templates"))
-                .map_err(Failure::io("failed to bring the templates into the private home"))?;
+        // Whoever has no home has none of these either.
+        if let Ok(theirs) = context.home() {
+            for name in THEIRS.into_iter().filter(|name| theirs.join(name).exists()) {
+                std::os::unix::fs::symlink(theirs.join(name), home.join(name))
+                    .map_err(Failure::io(format!("failed to bring {name} into the private home")))?;
+            }
         }
-        let config = Config { home: home.clone(), providers: vec![Arc::new(local.clone())] };
+        let config = Config { home: home.clone(), providers: vec![Arc::new(local.clone())], asks: false };
         let engine = Engine::open(config).await.map_err(|error| up::engine_failure(&error))?;
         let options = Options { tcp: None, tls: None, socket: socket(&home), version: env!("CARGO_PKG_VERSION") };
         let server = Server::bind(engine.clone(), options).await.map_err(|error| up::bind_failure(&error))?;

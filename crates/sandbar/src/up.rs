@@ -82,7 +82,7 @@ async fn serve(args: &Up, context: &Context) -> Result<u8, Failure> {
     let home = context.home()?;
     make_home(&home)?;
     let local = Local::open(home.join("local"), Lifetime::Outlives).await.map_err(|error| provider_failure(&error))?;
-    let config = Config { home: home.clone(), providers: vec![Arc::new(local)] };
+    let config = Config { home: home.clone(), providers: vec![Arc::new(local)], asks: true };
     let engine = Engine::open(config).await.map_err(|error| engine_failure(&error))?;
     let tls = match (&args.tls_cert, &args.tls_key) {
         (Some(certificate), Some(key)) => Some(Tls { certificate: certificate.clone(), key: key.clone() }),

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use axum::{
-    extract::{FromRequestParts, Request, State},
+    extract::{FromRequestParts, MatchedPath, Request, State},
     http::{HeaderMap, HeaderValue, Method, Uri, header, request::Parts, uri::Authority},
     middleware::Next,
     response::Response,
@@ -17,6 +17,7 @@ use sandbar_engine::Caller;
 use crate::{
     App,
     problem::{Refused, Result},
+    roles,
 };
 
 pub(crate) const COOKIE: &str = "sandbar";
@@ -159,17 +160,6 @@ fn secret<'a>(method: &Method, headers: &'a HeaderMap) -> std::result::Result<&'
     Ok(cookie)
 }
 
-fn permit(role: Role, method: &Method) -> std::result::Result<(), Problem> {
-    if role > Role::Viewer || matches!(*method, Method::GET | Method::HEAD) {
-        return Ok(());
-    }
-    Err(Problem::new(
-        Code::Forbidden,
-        "A viewer's token may read, not change.",
-        "Use a token with the role operator or admin.",
-    ))
-}
-
 /// On every route: refuses foreign hosts and origins.
 pub(crate) async fn site(State(app): State<App>, request: Request, next: Next) -> Result<Response> {
     if Channel::of(&request) == Channel::Tcp {
@@ -188,17 +178,9 @@ pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, n
             caller.ok_or_else(|| unauthenticated("The token is unknown, expired or revoked."))?
         }
     };
-    permit(caller.role, request.method())?;
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    roles::permit(caller.role, request.method(), route)?;
     request.extensions_mut().insert(caller);
-    Ok(next.run(request).await)
-}
-
-/// On the routes of tokens.
-pub(crate) async fn admin_only(Calling(caller): Calling, request: Request, next: Next) -> Result<Response> {
-    if caller.role < Role::Admin {
-        let problem = Problem::new(Code::Forbidden, "Tokens are managed by admins.", "Use an admin's token.");
-        return Err(Refused(problem));
-    }
     Ok(next.run(request).await)
 }
 
@@ -298,15 +280,6 @@ mod tests {
         for (method, list, want) in table {
             let headers = headers(list);
             assert_eq!(secret(method, &headers).map_err(|problem| problem.code), *want, "{method} {list:?}");
-        }
-    }
-
-    #[test]
-    fn viewers_only_read() {
-        for method in [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS] {
-            let reads = method == Method::GET || method == Method::HEAD;
-            assert_eq!(permit(Role::Viewer, &method).is_ok(), reads, "{method}");
-            assert!(permit(Role::Operator, &method).is_ok() && permit(Role::Admin, &method).is_ok());
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::{
 /// Larger requests are files, and those have their own route.
 const MAX_JSON: usize = 2 * 1024 * 1024;
 const MAX_BRIEF: usize = 4 * 1024;
+const MAX_SECRET: usize = 64 * 1024;
 const BRIEF_TIME: Duration = Duration::from_secs(10);
 
 pub(crate) struct Json<T>(pub(crate) T);
@@ -32,6 +33,22 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
         Ok(Self(read(request, MAX_JSON).await?))
+    }
+}
+
+/// JSON with a secret in it: small, and what is wrong with it is told by its place, never by quoting it.
+pub(crate) struct SecretJson<T>(pub(crate) T);
+
+impl<S: Sync, T: DeserializeOwned> FromRequest<S> for SecretJson<T> {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
+        let body = object(request, MAX_SECRET).await?;
+        serde_json::from_slice(&body).map(Self).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            let detail = format!("The body was not understood: something is wrong at line {line}, column {column}.");
+            Refused(Problem::new(Code::BadJson, detail, "Compare it with the schema in /docs."))
+        })
     }
 }
 
@@ -51,6 +68,10 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for BriefJson<T> {
 }
 
 async fn read<T: DeserializeOwned>(request: Request, most: usize) -> Result<T, Problem> {
+    serde_json::from_slice(&object(request, most).await?).map_err(|error| bad_json(&error))
+}
+
+async fn object(request: Request, most: usize) -> Result<Vec<u8>, Problem> {
     if !is_json(request.headers()) {
         return Err(Problem::new(
             Code::UnsupportedMedia,
@@ -66,7 +87,7 @@ async fn read<T: DeserializeOwned>(request: Request, most: usize) -> Result<T, P
             "Send an object, `{…}`; compare it with the schema in /docs.",
         ));
     }
-    serde_json::from_slice(&body).map_err(|error| bad_json(&error))
+    Ok(body)
 }
 
 /// Serde would also take the fields of a struct from an array, by their order.
@@ -205,6 +226,26 @@ mod tests {
         assert_eq!(brief(vec![b' '; MAX_BRIEF + 1].into()).await, Some(Code::TooLarge));
         let stalled = futures_util::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
         assert_eq!(brief(Body::from_stream(stalled)).await, Some(Code::BadRequest));
+    }
+
+    #[tokio::test]
+    async fn a_secret_is_never_quoted() {
+        let refused = async |body: Body| {
+            let taken = SecretJson::<sandbar_api::SetSecret>::from_request(request(body), &()).await;
+            taken.err().map(|Refused(problem)| problem)
+        };
+        let good = r#"{"hosts": ["a.example"], "as": "body", "value": "s3cret"}"#;
+        assert_eq!(refused(good.into()).await, None);
+        for bad in [
+            r#"{"hosts": "s3cret"}"#,
+            r#"{"hosts": [], "as": "body", "value": "s3cret""#,
+            r#"{"hosts": [], "as": "body", "s3cret": 1}"#,
+        ] {
+            let problem = refused(bad.into()).await;
+            assert!(problem.as_ref().is_some_and(|p| p.code == Code::BadJson && !p.detail.contains("s3cret")), "{bad}");
+        }
+        let large = refused(vec![b' '; MAX_SECRET + 1].into()).await;
+        assert_eq!(large.map(|problem| problem.code), Some(Code::TooLarge));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod observe;
 mod openapi;
 mod problem;
 mod query;
+mod roles;
 mod routes;
 mod serve;
 mod sign_in;

@@ -16,11 +16,15 @@ const ABOUT: &str = "A sandbox runtime for coding agents. Errors are RFC 9457 pr
     one sentence about what happened and the fix.\n\n\
     Over the Unix socket the owner calls without a token; every TCP call needs one.";
 
-const TAGS: [(&str, &str); 11] = [
+const TAGS: [(&str, &str); 15] = [
     ("sandboxes", "Isolated environments: create, list, pause, stop, delete; and what holds them."),
     ("snapshots", "A sandbox's files as they were at one moment, and sandboxes made from them."),
     ("processes", "What runs in a sandbox: start, input, output, signals; and exec in one call."),
     ("files", "Files and trees of a sandbox, as its own user sees them."),
+    ("network", "Where a sandbox may talk to: its rules, live."),
+    ("secrets", "Written, never read back; the gateway puts them in on the way out. Managed by admins."),
+    ("approvals", "Questions to people: answered once, by a person, before their deadline."),
+    ("budgets", "What sessions may use and have used, their models, and what the gateway knows."),
     ("events", "The log of everything that happened, numbered without gaps."),
     ("templates", "Named recipes for sandboxes, and the isolation profiles they choose from."),
     ("pools", "Warm sandboxes of a template, waiting to be claimed."),
@@ -154,6 +158,10 @@ mod tests {
         serde_json::from_value::<sandbar_api::ExecRequest>(example("ExecRequest"))?;
         serde_json::from_value::<sandbar_api::CreateToken>(example("CreateToken"))?;
         serde_json::from_value::<sandbar_api::TerminalSize>(example("TerminalSize"))?;
+        serde_json::from_value::<sandbar_api::AddRules>(example("AddRules"))?;
+        serde_json::from_value::<sandbar_api::SetSecret>(example("SetSecret"))?;
+        serde_json::from_value::<sandbar_api::AnswerApproval>(example("AnswerApproval"))?;
+        serde_json::from_value::<sandbar_api::SetBudget>(example("SetBudget"))?;
         Ok(())
     }
 

@@ -1,6 +1,10 @@
 //! The whole router over an engine without providers: who is let in, and what every answer carries.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod gate;
+
+use std::sync::Arc;
+
 use axum::{
     Router,
     body::{Body, to_bytes},
@@ -9,6 +13,7 @@ use axum::{
 use futures_util::StreamExt as _;
 use sandbar_api::{CreateToken, Problem, Role, profile::ProfileList};
 use sandbar_engine::{Config, Engine};
+use sandbar_provider::Provider;
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
@@ -29,8 +34,12 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Self {
+        Self::with(Vec::new()).await
+    }
+
+    async fn with(providers: Vec<Arc<dyn Provider>>) -> Self {
         let home = TempDir::new().unwrap();
-        let config = Config { home: home.path().to_owned(), providers: Vec::new() };
+        let config = Config { home: home.path().to_owned(), providers, asks: true };
         let engine = Engine::open(config).await.unwrap();
         let app = App::new(engine, Site::new("127.0.0.1:7227".parse().unwrap(), false), "test").unwrap();
         Self { router: routes::router(&app), app, _home: home }
@@ -115,6 +124,23 @@ async fn every_operation_but_the_open_ones_is_refused_without_a_token() {
         ("put", "/v1/pools/x"),
         ("delete", "/v1/pools/x"),
         ("get", "/v1/profiles"),
+        ("get", "/v1/sandboxes/x/network"),
+        ("post", "/v1/sandboxes/x/network/rules"),
+        ("delete", "/v1/sandboxes/x/network/rules"),
+        ("put", "/v1/sandboxes/x/secrets/x"),
+        ("delete", "/v1/sandboxes/x/secrets/x"),
+        ("get", "/v1/secrets"),
+        ("put", "/v1/secrets/x"),
+        ("delete", "/v1/secrets/x"),
+        ("get", "/v1/approvals"),
+        ("get", "/v1/approvals/x"),
+        ("post", "/v1/approvals/x/answer"),
+        ("get", "/v1/sessions/x/budget"),
+        ("put", "/v1/sessions/x/budget"),
+        ("put", "/v1/sessions/x/model"),
+        ("get", "/v1/usage"),
+        ("get", "/internal/usage/x"),
+        ("get", "/v1/gateway"),
     ] {
         assert!(operations.contains(&(method.to_owned(), path.to_owned())), "{method} {path} is not documented");
     }
@@ -159,10 +185,12 @@ async fn viewers_read_operators_use_admins_manage() {
         if OPEN.contains(&(method.as_str(), path.as_str())) {
             continue;
         }
-        let tokens = path.starts_with("/v1/tokens");
-        for (role, secret, refused) in
-            [("viewer", &viewer, method != "get" || tokens), ("operator", &operator, tokens), ("admin", &admin, false)]
-        {
+        let managed = path.starts_with("/v1/tokens") || path.starts_with("/v1/secrets/");
+        for (role, secret, refused) in [
+            ("viewer", &viewer, method != "get" || managed),
+            ("operator", &operator, managed),
+            ("admin", &admin, false),
+        ] {
             let answer = bench.tcp(&method, &path, &[("authorization", secret)]).await;
             assert_eq!(answer.code() == "forbidden", refused, "{role} {method} {path}: {}", answer.code());
             assert_ne!(answer.code(), "unauthenticated", "{role} {method} {path}");
@@ -247,6 +275,32 @@ async fn mistakes_get_problems() {
         ("put", "/v1/pools/default", "{\"size\":1001}", "bad_request"),
         ("put", "/v1/pools/default", "{}", "bad_json"),
         ("delete", "/v1/tokens/tok-00000000000000000000000000", "", "unknown_token"),
+        ("get", "/v1/events?type=", "", "bad_request"),
+        ("get", "/v1/events?type=Net.", "", "bad_request"),
+        ("get", "/v1/sandboxes/nobody/network", "", "unknown_sandbox"),
+        ("post", "/v1/sandboxes/nobody/network/rules", "{\"effect\":\"permit\",\"rules\":[]}", "bad_json"),
+        ("delete", "/v1/sandboxes/nobody/network/rules", "", "bad_request"),
+        ("delete", "/v1/sandboxes/nobody/network/rules?rule=a.b", "", "unknown_sandbox"),
+        ("put", "/v1/sandboxes/nobody/secrets/A", "", "unknown_sandbox"),
+        ("put", "/v1/secrets/lower", "{\"hosts\":[\"a.b\"],\"as\":\"body\",\"value\":\"x\"}", "bad_name"),
+        ("put", "/v1/secrets/A", "{\"hosts\":[],\"as\":\"body\",\"value\":\"x\"}", "bad_secret"),
+        ("put", "/v1/secrets/A", "{\"hosts\":[\"a.b\"],\"as\":\"nowhere\",\"value\":\"x\"}", "bad_secret"),
+        ("delete", "/v1/secrets/A", "", "unknown_secret"),
+        ("get", "/v1/approvals?state=closed", "", "bad_request"),
+        ("get", "/v1/approvals/nope", "", "unknown_approval"),
+        ("get", "/v1/approvals/apr-00000000000000000000000000?wait=1d", "", "unknown_approval"),
+        ("get", "/v1/approvals/nope?wait=soon", "", "bad_duration"),
+        ("post", "/v1/approvals/nope/answer", "{\"choice\":\"once\"}", "unknown_approval"),
+        ("post", "/v1/approvals/nope/answer", "{}", "bad_json"),
+        ("get", "/v1/sessions/nobody/budget", "", "unknown_sandbox"),
+        ("get", "/v1/sessions/ses-00000000000000000000000000/budget", "", "unknown_session"),
+        ("put", "/v1/sessions/nobody/budget", "{\"tokens\":-1}", "bad_json"),
+        ("put", "/v1/sessions/nobody/model", "{\"modle\":\"x\"}", "bad_json"),
+        ("get", "/v1/usage?by=hour", "", "bad_request"),
+        ("get", "/v1/usage?from=yesterday", "", "bad_request"),
+        ("get", "/v1/usage?of=nobody", "", "unknown_sandbox"),
+        ("get", "/internal/usage/ses-00000000000000000000000000", "", "unknown_session"),
+        ("get", "/v1/gateway?x=1", "", "bad_request"),
         ("get", "/v1/sandboxes/x/files/%ff", "", "bad_path"),
         ("put", "/v1/sandboxes/x/files/a?mode=rw", "", "bad_request"),
         ("get", "/v1/sandboxes/x?%ff=1", "", "bad_request"),

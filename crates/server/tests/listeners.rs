@@ -32,7 +32,7 @@ impl Place {
     async fn new() -> Self {
         let directory = TempDir::new().unwrap();
         let home = directory.path().join("home");
-        let engine = Engine::open(Config { home, providers: Vec::new() }).await.unwrap();
+        let engine = Engine::open(Config { home, providers: Vec::new(), asks: true }).await.unwrap();
         Self { directory, engine }
     }
 

@@ -45,6 +45,8 @@ fn main() {
             user: "test".to_owned(),
             confine: Box::new(|| Ok(())),
             group: None,
+            gate: None,
+            trust: None,
         });
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -156,7 +158,8 @@ impl Bench {
         let directory = TempDir::new().unwrap();
         let home = directory.path().join("home");
         let provider = Arc::new(Bare { root: directory.path().to_owned(), guests: Mutex::default() });
-        let engine = Engine::open(Config { home: home.clone(), providers: vec![provider.clone()] }).await.unwrap();
+        let engine =
+            Engine::open(Config { home: home.clone(), providers: vec![provider.clone()], asks: true }).await.unwrap();
         fs::write(home.join("templates/small.toml"), "max_file = 100000\n").unwrap();
         fs::create_dir(directory.path().join("files")).unwrap();
         let socket = home.join("sandbar.sock");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{BadTemplate, Root, Template, User, fields, parse};
-use crate::{HumanSize, Idle, Layer, Limits, Requirement};
+use crate::{HumanSize, Idle, Layer, Limits, NetworkPolicy, Requirement};
 
 fn full() -> Template {
     let time = |text: &str| text.parse().ok();
@@ -27,6 +27,12 @@ fn full() -> Template {
         },
         idle: Idle { pause_after: time("5m"), stop_after: time("1h"), delete_after: time("7d") },
         env: BTreeMap::from([("A".into(), "1".into()), ("_b2".into(), "a \"b\"\nc\\".into())]),
+        network: NetworkPolicy {
+            allow: vec!["@python".into(), "api.github.com GET /repos/**".into()],
+            ask: vec!["*".into()],
+            deny: vec!["gist.github.com".into()],
+        },
+        secrets: vec!["GITHUB_TOKEN".into()],
         ttl: time("30d"),
         output_retention: 1 << 20,
         max_file: 1,
@@ -131,6 +137,11 @@ const MISTAKES: &[(&str, usize, &str)] = &[
     ("[idle]\nstop_after = \"2m\"\ndelete_after = \"2m\"", 3, "not after `idle.stop_after`"),
     ("[env]\nA = \"1\"\n\"1x\" = \"\"", 3, "`1x` cannot be set"),
     ("[env]\nA = 1", 2, "`env.A`: invalid type"),
+    ("[network]\nallow = [\"a.org\"]\nask = [\"https://b.org\"]", 3, "not a rule"),
+    ("[network]\nalow = [\"a.org\"]", 2, "did you mean `allow`?"),
+    ("[network]\nallow = \"a.org\"", 2, "network.allow"),
+    ("allow = [\"a.org\"]", 1, "write it under [network]"),
+    ("\nsecrets = [\"lower\"]", 2, "cannot be the name of a secret"),
     ("\nttl = \"0s\"", 2, "leave it out"),
     ("\nttl = \"soon\"", 2, "`soon` is not a duration"),
     ("[root]\nkind = \"image\"\npath = \"relative\"", 3, "not absolute"),

@@ -1,54 +1,345 @@
 //! The ledger: accounts of sessions in memory, every reservation and settlement in the store. A reservation is durable
 //! before its call goes out; many are committed together.
 
-use std::sync::Arc;
+mod books;
+mod writing;
 
-use sandbar_api::{SandboxId, SessionId};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use chrono::TimeDelta;
+use sandbar_api::{SandboxId, SessionId, SetBudget};
 use sandbar_gateway::{Held, Refused, Reservation, Reserve, Settlement};
+use sandbar_policy::{Account, Amount, Limits, Price};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::store::Store;
+use self::{
+    books::{Books, Standing},
+    writing::{Order, Writing},
+};
+use crate::{
+    budget::micros,
+    clock, ids,
+    store::{
+        self, Error, Store,
+        gate::{CallEnd, CallRow, LedgerEntry},
+    },
+};
 
+/// Reservations on their way to the disk; more wait to be let in.
+const BEGINNING: usize = 1024;
+/// What a rate is about.
+const WINDOW: Duration = Duration::from_secs(60);
+const RETRY_ORPHANS: Duration = Duration::from_secs(1);
+
+/// Cheap to clone. Never locked across an await.
 #[derive(Clone)]
-pub(crate) struct Ledger {}
+pub(crate) struct Ledger(Arc<Shared>);
+
+type Shelf = Arc<Mutex<Books>>;
+
+fn locked(shelf: &Shelf) -> MutexGuard<'_, Books> {
+    shelf.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Shared {
+    store: Arc<dyn Store>,
+    shelf: Shelf,
+    orders: mpsc::UnboundedSender<Order>,
+    beginning: Semaphore,
+    /// Held by whoever brings something from the store into the books, so that it cannot change in between.
+    bringing: tokio::sync::Mutex<()>,
+    /// Calls of servers that died are not ended yet, so what was used is not known.
+    orphaned: AtomicBool,
+    /// Monotonic: a rate's window must not move with the host's clock.
+    opened: Instant,
+}
+
+/// What a session has used and holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Spent {
+    pub(crate) used: Amount,
+    pub(crate) reserved: Amount,
+}
+
+/// Keeps a session's accounts in memory.
+#[must_use]
+pub(crate) struct Known {
+    shelf: Shelf,
+    session: SessionId,
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        locked(&self.shelf).unneed(&self.session);
+    }
+}
+
+/// Ends the reservation of a caller that went away before it had it.
+struct GivenUp<'l> {
+    ledger: &'l Ledger,
+    id: Option<String>,
+}
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            let note = Some("given up before it was made".to_owned());
+            self.ledger.end(&id, Settlement { free: true, note, ..Settlement::default() });
+        }
+    }
+}
 
 impl Ledger {
     /// Ends what servers that died left held: it stands, estimated. Starts the task that writes.
-    pub(crate) async fn open(store: Arc<dyn Store>) -> crate::store::Result<Self> {
-        let _ = store;
-        Ok(Self {})
+    pub(crate) async fn open(store: Arc<dyn Store>) -> store::Result<Self> {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let ledger = Self(Arc::new(Shared {
+            store: store.clone(),
+            shelf: Shelf::default(),
+            orders,
+            beginning: Semaphore::new(BEGINNING),
+            bringing: tokio::sync::Mutex::default(),
+            orphaned: AtomicBool::new(false),
+            opened: Instant::now(),
+        }));
+        let orphans: Vec<_> = store.held_calls().await?.into_iter().map(orphaned).collect();
+        match store.write_ledger(orphans.clone()).await {
+            // It is by starting that a full disk can be freed.
+            Err(Error::DiskFull) => {
+                ledger.0.orphaned.store(true, Ordering::Release);
+                tokio::spawn(end_orphans(Arc::downgrade(&ledger.0), orphans));
+            }
+            written => written?,
+        }
+        tokio::spawn(Writing { store, shelf: ledger.0.shelf.clone() }.run(inbox));
+        Ok(ledger)
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        locked(&self.0.shelf)
+    }
+
+    /// A window's length ahead, so that what was settled before the start has a time too.
+    fn now_ms(&self) -> u64 {
+        u64::try_from((WINDOW + self.0.opened.elapsed()).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Whether a budget holds for the session or one above it.
     pub(crate) fn budget(&self, session: &SessionId) -> Held {
-        let _ = session;
-        Held::Counted
-    }
-
-    /// The accounts of a session and those above it are in memory after this.
-    pub(crate) async fn know(&self, session: &SessionId) -> crate::store::Result<()> {
-        let _ = session;
-        Ok(())
+        self.books().budget(session)
     }
 
     pub(crate) fn model(&self, session: &SessionId) -> Option<String> {
-        let _ = session;
-        None
+        self.books().get(session)?.model.clone()
     }
 
+    pub(crate) fn spent(&self, session: &SessionId) -> Option<Spent> {
+        let books = self.books();
+        let account = &books.get(session)?.account;
+        Some(Spent { used: account.used, reserved: account.reserved })
+    }
+
+    /// The accounts of a session and those above it are in memory as long as what is returned. `Missing` if there is no
+    /// such session.
+    pub(crate) async fn know(&self, session: &SessionId) -> store::Result<Known> {
+        if let Some(known) = self.known(session) {
+            return Ok(known);
+        }
+        let _bringing = self.0.bringing.lock().await;
+        let (mut missing, mut next) = (Vec::<(SessionId, Standing)>::new(), Some(session.clone()));
+        // Kept in memory until those below it are.
+        let mut above = None;
+        while let Some(id) = next.take() {
+            above = self.known(&id);
+            if above.is_some() {
+                break;
+            }
+            if missing.iter().any(|(below, _)| *below == id) {
+                return Err(Error::Unreadable(format!("the session {id} is above itself")));
+            }
+            let standing = self.0.standing(&id, self.now_ms()).await?;
+            next.clone_from(&standing.parent);
+            missing.push((id, standing));
+        }
+        {
+            let mut books = self.books();
+            missing.into_iter().rev().for_each(|(id, standing)| books.enter(id, standing));
+        }
+        let known = self.known(session);
+        drop(above);
+        known.ok_or_else(|| Error::Missing(format!("session {session}")))
+    }
+
+    fn known(&self, session: &SessionId) -> Option<Known> {
+        let is_known = self.books().need(session);
+        is_known.then(|| Known { shelf: self.0.shelf.clone(), session: session.clone() })
+    }
+
+    /// `price` is the model's now.
     pub(crate) async fn reserve(
         &self,
         session: &SessionId,
         sandbox: &SandboxId,
         call: Reserve,
+        price: Option<Price>,
     ) -> Result<Reservation, Refused> {
-        let (_, _) = (session, sandbox);
-        Err(Refused::Unavailable(format!("not built: {}", call.model)))
+        let closed = || Refused::Unavailable("the server is shutting down".into());
+        let _turn = self.0.beginning.acquire().await.map_err(|_| closed())?;
+        if self.0.orphaned.load(Ordering::Acquire) {
+            return Err(Refused::Unavailable("the disk is full, and what was used before is not written".into()));
+        }
+        let began_at = clock::now();
+        let id = ids::call(began_at).map_err(|problem| Refused::Unavailable(problem.detail))?;
+        self.books().hold(&id, session, call.bound, price, self.now_ms())?;
+        let mut given_up = GivenUp { ledger: self, id: Some(id.clone()) };
+        let row = CallRow {
+            id: id.clone(),
+            session: session.clone(),
+            sandbox: sandbox.clone(),
+            model: call.model,
+            upstream: call.upstream,
+            began_at,
+            held_tokens: call.bound.tokens,
+            held_micros: call.bound.micros,
+        };
+        let (reply, begun) = oneshot::channel();
+        if self.0.orders.send(Order::Begin(row, reply)).is_err() {
+            given_up.id = None;
+            self.books().strike(&id);
+            return Err(closed());
+        }
+        match begun.await {
+            Ok(Ok(())) => {
+                given_up.id = None;
+                Ok(Reservation { id, held: call.bound })
+            }
+            Ok(Err(failed)) => {
+                if !failed.perhaps {
+                    given_up.id = None;
+                    self.books().strike(&id);
+                }
+                Err(Refused::Unavailable(format!("the call cannot be written down: {}", failed.cause)))
+            }
+            Err(_) => Err(closed()),
+        }
     }
 
     pub(crate) fn settle(&self, reservation: Reservation, end: Settlement) {
-        let (_, _) = (reservation, end);
+        self.end(&reservation.id, end);
     }
 
-    /// All that was settled is written when it returns.
-    pub(crate) async fn close(&self) {}
+    fn end(&self, id: &str, end: Settlement) {
+        let settled = self.books().settle(id, end, self.now_ms());
+        let Some((session, end)) = settled else { return };
+        if self.0.orders.send(Order::End(session, end)).is_err() {
+            tracing::warn!(call = id, "a call ended after the ledger: the next server takes it at what was held");
+        }
+    }
+
+    /// For the next call. `Missing` if there is no such session.
+    pub(crate) async fn set_budget(&self, session: &SessionId, limits: &SetBudget) -> store::Result<()> {
+        let _bringing = self.0.bringing.lock().await;
+        self.0.store.set_budget(session, limits).await?;
+        if let Some(standing) = self.books().get_mut(session) {
+            standing.limits = in_micros(limits);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn switch_model(&self, session: &SessionId, model: Option<&str>) -> store::Result<()> {
+        let _bringing = self.0.bringing.lock().await;
+        self.0.store.set_model(session, model).await?;
+        if let Some(standing) = self.books().get_mut(session) {
+            standing.model = model.map(str::to_owned);
+        }
+        Ok(())
+    }
+
+    /// All that was settled is written when it returns, and nothing more can be reserved.
+    pub(crate) async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        if self.0.orders.send(Order::Close(done)).is_ok() {
+            // An error means that the task has ended, which it does when all is written.
+            closed.await.ok();
+        }
+    }
+}
+
+impl Shared {
+    async fn standing(&self, session: &SessionId, now_ms: u64) -> store::Result<Standing> {
+        let row = self.store.session(session).await?;
+        let row = row.ok_or_else(|| Error::Missing(format!("session {session}")))?;
+        let account = self.account(session, now_ms).await?;
+        Ok(Standing { limits: in_micros(&row.limits), account, parent: row.parent, model: row.model, needed: 0 })
+    }
+
+    /// As the store has it, with what still counts for a rate.
+    async fn account(&self, session: &SessionId, now_ms: u64) -> store::Result<Account> {
+        let now = clock::now();
+        let window = TimeDelta::from_std(WINDOW).unwrap_or_default();
+        let (tokens, micros) = self.store.used(session).await?;
+        let recent = self.store.settled_since(session, now - window).await?;
+        let of_recent = recent.iter().fold(0_u64, |sum, (_, tokens)| sum.saturating_add(*tokens));
+        let mut account = Account::with_used(Amount { tokens: tokens.saturating_sub(of_recent), micros });
+        for (at, tokens) in recent {
+            let ago = u64::try_from((now - at).num_milliseconds()).unwrap_or(0);
+            account.settle(Amount::default(), Amount { tokens, micros: 0 }, now_ms.saturating_sub(ago));
+        }
+        Ok(account)
+    }
+}
+
+fn in_micros(limits: &SetBudget) -> Limits {
+    Limits { tokens: limits.tokens, micros: limits.usd.map(micros), per_minute: limits.per_minute }
+}
+
+/// It may have been made: what was held stands.
+fn orphaned(call: CallRow) -> LedgerEntry {
+    LedgerEntry::End(CallEnd {
+        id: call.id,
+        ended_at: clock::now(),
+        estimated: true,
+        tokens: call.held_tokens,
+        micros: call.held_micros,
+        note: Some("the server ended while it was under way".into()),
+        ..CallEnd::default()
+    })
+}
+
+async fn end_orphans(ledger: Weak<Shared>, orphans: Vec<LedgerEntry>) {
+    loop {
+        tokio::time::sleep(RETRY_ORPHANS).await;
+        let Some(shared) = ledger.upgrade() else { return };
+        let _bringing = shared.bringing.lock().await;
+        let ledger = Ledger(shared.clone());
+        let ended = async {
+            shared.store.write_ledger(orphans.clone()).await?;
+            // Nothing can have been reserved: the books hold only what the store had.
+            let sessions = ledger.books().sessions();
+            for session in sessions {
+                let account = shared.account(&session, ledger.now_ms()).await?;
+                if let Some(standing) = ledger.books().get_mut(&session) {
+                    standing.account = account;
+                }
+            }
+            store::Result::Ok(())
+        };
+        match ended.await {
+            Ok(()) => {
+                shared.orphaned.store(false, Ordering::Release);
+                return;
+            }
+            Err(Error::DiskFull) => {}
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "calls that an earlier server left cannot be ended");
+            }
+        }
+    }
 }

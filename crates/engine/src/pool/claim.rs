@@ -5,14 +5,16 @@
 //! whenever a member is adopted. A workspace may not: the record comes first, as `creating`, so that a server killed in
 //! between leaves a sandbox that the next one removes, and never a member that somebody's files are bound to.
 
-use std::{sync::Arc, time::Instant};
+use std::{net::TcpListener, sync::Arc, time::Instant};
 
 use sandbar_api::{Problem, SandboxState, WorkspaceSource};
 use sandbar_provider::{Error, Guest, Spec};
 
 use super::{claiming, member, member::Member};
 use crate::{
-    CreateOutcome, Inner, create, ids, owner,
+    CreateOutcome, Inner, create,
+    gate::{self, Furnished},
+    ids, owner,
     owner::Owner,
     problem,
     store::{self, Created, NewSandbox, SandboxRow},
@@ -26,19 +28,20 @@ enum Late {
     Workspace,
 }
 
-/// None: nothing fitting is warm, and the sandbox is to be made.
+/// The gate given back: nothing fitting is warm, and the sandbox is to be made.
 pub(crate) async fn claim(
     inner: &Arc<Inner>,
     new: &NewSandbox,
     begun: Instant,
-) -> Option<Result<CreateOutcome, Problem>> {
+    gate: Furnished,
+) -> Result<Result<CreateOutcome, Problem>, Furnished> {
     let sandbox = &new.row.sandbox;
     if sandbox.from.is_some() {
-        return None;
+        return Err(gate);
     }
     let binds = sandbox.workspace != WorkspaceSource::Empty;
-    let member = inner.pools.take(&new.row.template, binds)?;
-    let outcome = make_of(inner, member, new.clone()).await;
+    let Some(member) = inner.pools.take(&new.row.template, binds) else { return Err(gate) };
+    let outcome = make_of(inner, member, new.clone(), gate).await;
     match &outcome {
         Ok(outcome) if !outcome.replayed => {
             inner.metrics.creates.inc();
@@ -47,16 +50,21 @@ pub(crate) async fn claim(
         }
         _ => {}
     }
-    Some(outcome)
+    Ok(outcome)
 }
 
-async fn make_of(inner: &Arc<Inner>, member: Member, mut new: NewSandbox) -> Result<CreateOutcome, Problem> {
+async fn make_of(
+    inner: &Arc<Inner>,
+    member: Member,
+    mut new: NewSandbox,
+    gate: Furnished,
+) -> Result<CreateOutcome, Problem> {
     let late = fit(&mut new, &member);
     let spec = create::spec(&new.row.sandbox, &new.row.template);
     // Called `creating` until all of it is done, also where the record says `ready` at once.
     let mut row = new.row.clone();
     row.sandbox.state = SandboxState::Creating;
-    let claimed = Owner::new(inner, row, member.provider.clone());
+    let claimed = Owner::new(inner, row, member.provider.clone(), gate);
     // Bound meanwhile only where nothing is known that could refuse the record: a member that was bound and then refused
     // is used up.
     let joins = !new.new_session || new.parent.is_some();
@@ -64,8 +72,12 @@ async fn make_of(inner: &Arc<Inner>, member: Member, mut new: NewSandbox) -> Res
         late == Late::Name && new.key.is_none() && !joins && !inner.registry.has_name(&new.row.sandbox.name);
     let bind = || member.provider.bind(&spec);
     claimed.handle.announce();
-    let (recorded, bound) =
-        tokio::join!(inner.store.claim_pool_member(new), async { if early { Some(bind().await) } else { None } });
+    // Whom it trusts is told again to whoever claims a member that is given back.
+    let (recorded, bound, gate) = tokio::join!(
+        inner.store.claim_pool_member(new),
+        async { if early { Some(bind().await) } else { None } },
+        prepare_gate(&claimed, &member.guest),
+    );
     let row = match recorded {
         Ok(Created::New(row)) => row,
         refused => {
@@ -87,7 +99,7 @@ async fn make_of(inner: &Arc<Inner>, member: Member, mut new: NewSandbox) -> Res
         None => bind().await,
     };
     let guest = match bound {
-        Ok(()) => Ok(member.guest),
+        Ok(()) => gate.map(|listener| (member.guest, listener)),
         Err(Error::Declined { .. }) if late == Late::Workspace => {
             inner.pools.bind_no_workspace(&row.template.name);
             make_anew(&claimed, &spec).await
@@ -95,7 +107,7 @@ async fn make_of(inner: &Arc<Inner>, member: Member, mut new: NewSandbox) -> Res
         Err(error) => Err(problem::from_provider(error)),
     };
     let opened = match guest {
-        Ok(guest) => open(&claimed, guest, row).await,
+        Ok((guest, listener)) => open(&claimed, guest, listener, row).await,
         Err(problem) => Err(problem),
     };
     if let Err(problem) = &opened {
@@ -131,20 +143,38 @@ fn fit(new: &mut NewSandbox, member: &Member) -> Late {
 }
 
 /// Not every host can bind a workspace late: then it is made after all, under the id that is recorded.
-async fn make_anew(claimed: &Owner, spec: &Spec) -> Result<Guest, Problem> {
+async fn make_anew(claimed: &Owner, spec: &Spec) -> Result<(Guest, Option<TcpListener>), Problem> {
     let provider = &claimed.handle.provider;
     provider.destroy(&spec.id).await.map_err(problem::from_provider)?;
     provider.create(spec).await.map_err(problem::from_provider)?;
-    claimed.greet().await
+    let guest = claimed.greet().await?;
+    let listener = prepare_gate(claimed, &guest).await?;
+    Ok((guest, listener))
+}
+
+/// What can be done for the gate before it is certain whose it is.
+async fn prepare_gate(claimed: &Owner, guest: &Guest) -> Result<Option<TcpListener>, Problem> {
+    let handle = &claimed.handle;
+    let listener = gate::take(&*handle.provider, &handle.id).await?;
+    if listener.is_some() {
+        gate::trust(handle, guest.clone(), claimed.inner.intercepts(handle)).await?;
+    }
+    Ok(listener)
 }
 
 /// Lets work in, and then calls it ready.
-async fn open(claimed: &Owner, guest: Guest, row: SandboxRow) -> Result<(), Problem> {
+async fn open(
+    claimed: &Owner,
+    guest: Guest,
+    listener: Option<TcpListener>,
+    row: SandboxRow,
+) -> Result<(), Problem> {
+    let door = claimed.serve_gate(listener).await?;
     let row = match row.sandbox.state {
         SandboxState::Ready => row,
         _ => claimed.inner.store.transition(&row.sandbox.id, SandboxState::Ready, None).await?,
     };
-    claimed.handle.open(guest);
+    claimed.handle.open(guest, door);
     claimed.publish(row.sandbox);
     Ok(())
 }

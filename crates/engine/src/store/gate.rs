@@ -33,7 +33,8 @@ pub struct FactRow {
 pub trait GateStore: Send + Sync {
     /// Absent for sandboxes of a time when there was no gate, and for those that are gone.
     async fn gate(&self, sandbox: &SandboxId) -> Result<Option<GateRow>>;
-    /// Of a sandbox that was made before there were gates. Fine if there is one.
+    /// Of a sandbox that was made before there were gates. Where there is one, only its authority is replaced: its key could
+    /// not be read any more.
     async fn add_gate(&self, sandbox: &SandboxId, gate: &GateRow) -> Result<()>;
     /// Event `net.changed` with what changed. `Missing` if there is no gate.
     async fn set_network(
@@ -177,11 +178,14 @@ pub trait LedgerStore: Send + Sync {
     async fn set_budget(&self, session: &SessionId, limits: &SetBudget) -> Result<()>;
     /// Event `model.switched`. `Missing` if there is no such session.
     async fn set_model(&self, session: &SessionId, model: Option<&str>) -> Result<()>;
-    /// In order, in one transaction: durable when it returns.
+    /// In order, in one transaction: durable when it returns. Refused on a full disk if something begins; beginning the
+    /// same call twice changes nothing.
     async fn write_ledger(&self, entries: Vec<LedgerEntry>) -> Result<()>;
     /// Begun and not ended, by servers that died.
     async fn held_calls(&self) -> Result<Vec<CallRow>>;
     /// Tokens and micros of ended calls of the session and all its descendants.
     async fn used(&self, session: &SessionId) -> Result<(u64, u64)>;
+    /// When and how many tokens: calls of the same sessions that ended since then.
+    async fn settled_since(&self, session: &SessionId, since: DateTime<Utc>) -> Result<Vec<(DateTime<Utc>, u64)>>;
     async fn usage(&self, query: &UsageQuery) -> Result<Vec<UsageRow>>;
 }

@@ -234,8 +234,8 @@ pub trait Store: GateStore + SecretStore + ApprovalStore + LedgerStore + Send + 
     /// Event `token.revoked`. `Missing` if there is none.
     async fn revoke_token(&self, id: &TokenId) -> Result<()>;
 
-    /// Removes events, deleted sandboxes with their processes and sessions, deleted snapshots, and idempotency keys,
-    /// older than `before`.
+    /// Removes events, deleted sandboxes with their processes and sessions (a session with the last sandbox of its whole
+    /// family), deleted snapshots, closed approvals, and idempotency keys, older than `before`. What was spent stays.
     async fn prune(&self, before: DateTime<Utc>) -> Result<Pruned>;
 
     /// Writes a row and takes it back: whether the store takes writes (readiness).

@@ -1,5 +1,7 @@
 //! The engine over scripted guests: lives of sandboxes, lives of processes, and what a restart finds.
 
+mod approvals;
+mod budgets;
 pub(crate) mod disk;
 mod forks;
 mod full;
@@ -7,11 +9,13 @@ mod idle;
 mod life;
 mod limits;
 mod lives;
+mod network;
 mod pause;
 mod pools;
 mod processes;
 mod restart;
 mod script;
+mod secrets;
 mod snapshots;
 mod transfers;
 
@@ -50,7 +54,7 @@ impl Bed {
     }
 
     async fn open(home: &Path, provider: &Arc<Scripted>) -> Result<Engine, crate::OpenError> {
-        Engine::open(Config { home: home.to_owned(), providers: vec![provider.clone()] }).await
+        Engine::open(Config { home: home.to_owned(), providers: vec![provider.clone()], asks: true }).await
     }
 
     /// The server ends and another one starts.
@@ -90,7 +94,7 @@ fn code<T>(result: Result<T, Problem>) -> Option<Code> {
 }
 
 fn owner() -> Caller {
-    Caller { owner: "socket".into(), role: Role::Admin }
+    Caller { owner: "socket".into(), role: Role::Admin, session: None }
 }
 
 fn command(argv: &[&str]) -> StartProcess {

@@ -5,21 +5,16 @@ use super::scan::{self, Object};
 /// Gives members these values (as JSON): in their place where they are, at the beginning where they are not.
 pub(super) fn set(bytes: &[u8], changes: &[(&str, String)]) -> Option<Vec<u8>> {
     let Object { open, members } = scan::members(bytes)?;
-    let mut splices = Vec::new();
-    let mut inserted = String::new();
+    let (mut splices, mut missing) = (Vec::new(), Vec::new());
     for (name, value) in changes {
         match members.iter().find(|member| member.name == *name) {
             Some(member) => splices.push((member.value.clone(), value.as_str())),
-            None => {
-                let separator = if inserted.is_empty() && members.is_empty() { "" } else { "," };
-                let member = format!("{}:{value}", serde_json::Value::from(*name));
-                inserted = if members.is_empty() {
-                    format!("{inserted}{separator}{member}")
-                } else {
-                    format!("{inserted}{member}{separator}")
-                };
-            }
+            None => missing.push(format!("{}:{value}", serde_json::Value::from(*name))),
         }
+    }
+    let mut inserted = missing.join(",");
+    if !missing.is_empty() && !members.is_empty() {
+        inserted.push(',');
     }
     splices.push((open + 1..open + 1, inserted.as_str()));
     splices.sort_by_key(|(range, _)| range.start);

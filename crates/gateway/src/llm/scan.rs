@@ -216,10 +216,7 @@ mod tests {
         let text = br#" { "a" : [1, {"b": "}"}] , "mod\u0065l":"x\"," ,"n":-1.5e3}"#;
         let object = members(text).expect("an object");
         let found: Vec<_> = object.members.iter().map(|m| (m.name.as_str(), &text[m.value.clone()])).collect();
-        assert_eq!(
-            found,
-            [("a", &br#"[1, {"b": "}"}]"#[..]), ("model", &br#""x\",""#[..]), ("n", &b"-1.5e3"[..])]
-        );
+        assert_eq!(found, [("a", &br#"[1, {"b": "}"}]"#[..]), ("model", &br#""x\",""#[..]), ("n", &b"-1.5e3"[..])]);
         assert_eq!(object.open, 1);
         assert_eq!(members(b"{}").map(|object| object.members.len()), Some(0));
         for none in [&b"[1]"[..], b"", b"3", b"{\"a\":1"] {

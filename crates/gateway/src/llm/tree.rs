@@ -59,6 +59,11 @@ impl<'b> Node<'b> {
         }
     }
 
+    /// A text as JSON.
+    pub(super) fn quote(text: &str) -> String {
+        serde_json::Value::from(text).to_string()
+    }
+
     /// Its `type`; empty if it has none.
     pub(super) fn kind(&self) -> &str {
         self.get("type").and_then(Self::text).unwrap_or_default()
@@ -127,7 +132,8 @@ impl<'b> Visitor<'b> for Seed<'_> {
             if map.len() == FEW {
                 seen.extend(map.iter().map(|(key, _)| key.clone()));
             }
-            let twin = if map.len() < FEW { map.iter().any(|(other, _)| *other == key) } else { !seen.insert(key.clone()) };
+            let twin =
+                if map.len() < FEW { map.iter().any(|(other, _)| *other == key) } else { !seen.insert(key.clone()) };
             if twin {
                 return Err(A::Error::custom(format_args!("the member `{}` stands twice", key.escape_debug())));
             }

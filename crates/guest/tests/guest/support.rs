@@ -62,6 +62,8 @@ pub(crate) fn be_guest() -> ! {
             user: "test".into(),
             confine: Box::new(if fenced { become_nobody } else { confine }),
             group,
+            gate: None,
+            trust: None,
         }),
         Err(error) => {
             eprintln!("cannot start: {error}");

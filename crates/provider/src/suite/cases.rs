@@ -24,7 +24,7 @@ pub(super) fn all<S: Subject>() -> Vec<Case<S>> {
     ]
 }
 
-fn spec() -> Result<Spec, String> {
+pub(super) fn spec() -> Result<Spec, String> {
     let mut random = [0; 10];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random))
@@ -32,7 +32,7 @@ fn spec() -> Result<Spec, String> {
     Ok(Spec::standard(SandboxId::from_parts(1, random), "suite"))
 }
 
-fn said(error: Error) -> String {
+pub(super) fn said(error: Error) -> String {
     format!("{error} ({error:?})")
 }
 

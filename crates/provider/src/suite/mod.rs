@@ -2,6 +2,7 @@
 //! harness with threads does not allow.
 
 mod cases;
+mod gate;
 mod inside;
 
 use std::{future::Future, pin::Pin, process::ExitCode, sync::Arc};
@@ -41,7 +42,7 @@ macro_rules! cases {
 
 /// The contract, for any provider.
 pub fn contract<S: Subject>() -> Vec<Case<S>> {
-    cases::all()
+    cases::all().into_iter().chain(gate::all()).collect()
 }
 
 /// Runs the cases whose name contains the first argument, one after the other, and prints like a test runner.

@@ -66,11 +66,76 @@ fn bad_usage_is_refused() {
         "sandbar pool set default 1001",
         "sandbar pool set default -1",
         "sandbar template check",
+        "sandbar create --allow https://a.example",
+        "sandbar create --deny @No",
+        "sandbar run --ask a.example -- ls",
+        "sandbar run --secret A -- ls",
+        "sandbar net allow agent",
+        "sandbar net allow agent a.example/path",
+        "sandbar net rm agent",
+        "sandbar net log",
+        "sandbar secret set A",
+        "sandbar secret set A --host a.example --file f --keep-value",
+        "sandbar secret set A s3cret --host a.example",
+        "sandbar secret grant A",
+        "sandbar approvals --all --watch",
+        "sandbar approve",
+        "sandbar answer apr-x",
+        "sandbar budget set agent",
+        "sandbar budget set agent --tokens 2m",
+        "sandbar budget set agent --tokens 1 --none",
+        "sandbar budget set --tokens 1",
+        "sandbar budget set agent --usd -1",
+        "sandbar model set agent",
+        "sandbar usage --by hour",
+        "sandbar usage --from yesterday",
+        "sandbar token create --name x --role agent",
         "sandbar --color blue ls",
         "sandbar frobnicate",
     ] {
         assert_eq!(parse(line).err().map(|error| error.exit_code()), Some(i32::from(exit::USAGE)), "{line}");
     }
+}
+
+#[test]
+fn what_the_gate_takes() {
+    for line in [
+        "sandbar create --allow @python --allow *.example.org:443,8443 --ask * --deny gist.github.com --secret A --secret B",
+        "sandbar create --parent agent",
+        "sandbar run --allow pypi.org --allow @python -- pip --version",
+        "sandbar net deny agent a.example b.example",
+        "sandbar net log -f agent --from 12",
+        "sandbar net sets --json",
+        "sandbar secret set A --host a.example --host b.example --as basic:x --file f",
+        "sandbar secret set A --host a.example --keep-value",
+        "sandbar approvals -w --sandbox agent",
+        "sandbar approve apr-x apr-y --for-sandbox",
+        "sandbar deny apr-x",
+        "sandbar answer apr-x --choice once --text why",
+        "sandbar budget set agent --tokens 2M --usd 5 --per-minute 100k",
+        "sandbar budget set agent --usd none",
+        "sandbar budget set agent --none",
+        "sandbar budget show agent",
+        "sandbar model clear agent",
+        "sandbar usage agent --by day --from 2026-11-01 --to 2026-11-15",
+        "sandbar token create --name x --role agent --session agent",
+    ] {
+        if let Err(error) = parse(line) {
+            panic!("{line}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_rule_may_have_blanks() -> Result<(), clap::Error> {
+    let rule = "api.github.com GET,HEAD /repos/**";
+    let Verb::Net(verbs::net::Net::Allow(change)) =
+        Args::try_parse_from(["sandbar", "net", "allow", "agent", rule])?.verb
+    else {
+        panic!("it is another verb");
+    };
+    assert_eq!((change.sandbox.as_str(), change.rules), ("agent", vec![rule.to_owned()]));
+    Ok(())
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! `run`: one command in a fresh sandbox, with a private server inside this process.
 
-use sandbar_api::CreateSandbox;
+use sandbar_api::{CreateSandbox, NetworkPolicy};
 
 use crate::{
-    args::{CommandOptions, Workspace, workspace},
+    args::{CommandOptions, Workspace, rule, workspace},
     context::Context,
     exit::Failure,
     private::Private,
@@ -28,6 +28,7 @@ Examples:
   sandbar run -- python3 -c 'print(6 * 7)'
   sandbar run -t --workspace . -- bash          a shell over a copy of this directory
   sandbar run --workspace .:rw -- make          build in this directory itself
+  sandbar run --allow @python -- pip download requests
   cat data.csv | sandbar run -- sort | head")]
 pub(crate) struct Run {
     /// Bring a directory in as /workspace: a copy of it, or with :rw the directory itself
@@ -37,6 +38,12 @@ pub(crate) struct Run {
     /// What to make the sandbox from
     #[arg(long, value_name = "NAME")]
     pub template: Option<String>,
+
+    /// Let it connect to this: HOST[:PORTS] [METHODS] [PATH] or @SET, as in `net allow`
+    ///
+    /// Nobody can be asked here: what the template asks about is denied.
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    pub allow: Vec<String>,
 
     /// Standard input is always forwarded; taken for the habit of typing -it
     #[arg(short, long, hide = true)]
@@ -80,6 +87,7 @@ async fn run_in(private: &Private, args: Run, context: &Context, signals: &mut S
     let create = CreateSandbox {
         template: args.template,
         workspace: source(args.workspace.as_ref())?,
+        network: NetworkPolicy { allow: args.allow, ..NetworkPolicy::default() },
         ..CreateSandbox::default()
     };
     let client = &private.client;

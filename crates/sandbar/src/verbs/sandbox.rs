@@ -4,11 +4,13 @@ use std::{collections::BTreeMap, time::Instant};
 
 use chrono::Utc;
 use futures_util::TryStreamExt as _;
-use sandbar_api::{Code, CreateSandbox, HumanDuration, Sandbox, SandboxPage, SandboxState, WorkspaceSource};
+use sandbar_api::{
+    Code, CreateSandbox, HumanDuration, NetworkPolicy, Sandbox, SandboxPage, SandboxState, SessionId, WorkspaceSource,
+};
 use sandbar_client::{Client, SandboxQuery};
 
 use crate::{
-    args::{Bind, Workspace, pair, variable, workspace},
+    args::{Bind, Workspace, pair, rule, variable, workspace},
     context::Context,
     copy,
     exit::{self, Failure},
@@ -27,6 +29,7 @@ Examples:
   sandbar create --workspace .           work on a copy of this directory
   sandbar create --workspace .:rw        work in this directory itself
   sandbar create --from before-upgrade   with the files of a snapshot
+  sandbar create --allow @python --allow 'api.github.com GET' --secret GITHUB_TOKEN
   id=$(sandbar create) && sandbar exec $id -- make test")]
 pub(crate) struct Create {
     /// What to call it; made up by default
@@ -56,6 +59,26 @@ pub(crate) struct Create {
     /// Bring a directory in as /workspace: a copy of it, or with :rw the directory itself (on the server's host)
     #[arg(short, long, value_name = "DIR[:rw]", value_parser = workspace)]
     workspace: Option<Workspace>,
+
+    /// Let it connect to this: HOST[:PORTS] [METHODS] [PATH] or @SET, as in `net allow`
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    allow: Vec<String>,
+
+    /// Ask a person before it connects to this
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    ask: Vec<String>,
+
+    /// Refuse this to it, whatever else allows it
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    deny: Vec<String>,
+
+    /// Let it use this secret, which it never sees
+    #[arg(long = "secret", value_name = "NAME")]
+    secrets: Vec<String>,
+
+    /// Let it spend the budget of this session too: its id, or the id or name of a sandbox of it
+    #[arg(long, value_name = "SESSION|SANDBOX")]
+    parent: Option<String>,
 
     /// Repeating the same creation with the same key returns the same sandbox
     #[arg(long, value_name = "KEY")]
@@ -113,6 +136,10 @@ fn state() -> impl clap::builder::TypedValueParser<Value = SandboxState> {
 pub(crate) async fn create(args: Create, context: &Context) -> Result<u8, Failure> {
     let client = context.client()?;
     let begin = Instant::now();
+    let parent = match &args.parent {
+        Some(parent) => Some(session_of(&client, parent).await?),
+        None => None,
+    };
     let request = CreateSandbox {
         name: args.name,
         template: args.template,
@@ -122,6 +149,9 @@ pub(crate) async fn create(args: Create, context: &Context) -> Result<u8, Failur
         workspace: source(args.workspace.as_ref())?,
         from: args.from,
         session: None,
+        parent,
+        network: NetworkPolicy { allow: args.allow, ask: args.ask, deny: args.deny },
+        secrets: args.secrets,
     };
     let created = spinner::during("creating", client.create(&request, args.idempotency_key.as_deref())).await?;
     let sandbox = created.sandbox;
@@ -141,6 +171,14 @@ pub(crate) async fn create(args: Create, context: &Context) -> Result<u8, Failur
     });
     print.line(sandbox.id.as_str())?;
     Ok(exit::OK)
+}
+
+/// A session by its own id, or by a sandbox of it.
+pub(crate) async fn session_of(client: &Client, text: &str) -> Result<SessionId, Failure> {
+    match text.parse() {
+        Ok(session) => Ok(session),
+        Err(_) => Ok(client.sandbox(text).await?.session),
+    }
 }
 
 /// The part of a workspace that the server brings in.

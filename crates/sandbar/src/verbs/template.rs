@@ -11,7 +11,7 @@ use crate::{
     context::Context,
     exit::{self, Failure},
     spinner, table, text,
-    verbs::sandbox::each,
+    verbs::{net, sandbox::each},
 };
 
 #[derive(Debug, clap::Subcommand)]
@@ -126,6 +126,10 @@ fn bounds(template: &Recipe) -> Vec<(&'static str, String)> {
     fields.push(("user", template.user.as_str().to_owned()));
     fields.push(("limits", limits(&template.limits)));
     fields.push(("idle", idle(&template.idle)));
+    fields.extend(template.network.rules().map(|(effect, rule)| (net::effect(effect), rule.to_owned())));
+    if !template.secrets.is_empty() {
+        fields.push(("secrets", template.secrets.join(", ")));
+    }
     fields
 }
 

@@ -9,6 +9,7 @@ use crate::{
     exit::{self, Failure},
     table,
     text::{self, inert},
+    verbs::sandbox::session_of,
 };
 
 #[derive(Debug, clap::Subcommand)]
@@ -17,7 +18,8 @@ pub(crate) enum Token {
     #[command(after_help = "\
 Examples:
   sandbar token create --name ci --role operator --ttl 90d
-  export SANDBAR_TOKEN=$(sandbar token create --name laptop --role admin)")]
+  export SANDBAR_TOKEN=$(sandbar token create --name laptop --role admin)
+  sandbar token create --name agent-42 --role agent --session agent")]
     Create {
         /// What it is for, to recognise it in the list
         #[arg(long)]
@@ -25,6 +27,9 @@ Examples:
         /// What it may do
         #[arg(long, value_enum)]
         role: Role,
+        /// The session an agent's token is bound to: its id, or the id or name of a sandbox of it
+        #[arg(long, value_name = "SESSION|SANDBOX", required_if_eq("role", "agent"))]
+        session: Option<String>,
         /// Stops working after this long, for example 90d
         #[arg(long, value_name = "DURATION")]
         ttl: Option<HumanDuration>,
@@ -41,17 +46,20 @@ Examples:
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Role {
+    /// May look at the budget, usage and approvals of its own session, and answers nothing
+    Agent,
     /// May read everything and change nothing
     Viewer,
     /// May create, use and delete sandboxes
     Operator,
-    /// May also manage tokens and bind directories of the host
+    /// May also manage tokens and secrets, and bind directories of the host
     Admin,
 }
 
 impl From<Role> for sandbar_api::Role {
     fn from(role: Role) -> Self {
         match role {
+            Role::Agent => Self::Agent,
             Role::Viewer => Self::Viewer,
             Role::Operator => Self::Operator,
             Role::Admin => Self::Admin,
@@ -63,8 +71,12 @@ pub(crate) async fn token(verb: Token, context: &Context) -> Result<u8, Failure>
     let client = context.client()?;
     let print = context.print;
     match verb {
-        Token::Create { name, role, ttl } => {
-            let new = client.create_token(&CreateToken { name, role: role.into(), ttl }).await?;
+        Token::Create { name, role, session, ttl } => {
+            let session = match session {
+                Some(session) => Some(session_of(&client, &session).await?),
+                None => None,
+            };
+            let new = client.create_token(&CreateToken { name, role: role.into(), session, ttl }).await?;
             if print.json {
                 return print.json(&new).map(|()| exit::OK);
             }
@@ -86,10 +98,11 @@ pub(crate) async fn token(verb: Token, context: &Context) -> Result<u8, Failure>
                     || "never".into(),
                     |at| if at <= now { "expired".into() } else { format!("in {}", text::span(at - now)) },
                 );
-                let role = format!("{:?}", token.role).to_lowercase();
-                [token.id.to_string(), token.name, role, text::ago(token.created_at, now), expires]
+                let session = token.session.map_or_else(|| "-".into(), String::from);
+                let age = text::ago(token.created_at, now);
+                [token.id.to_string(), token.name, token.role.as_str().to_owned(), session, age, expires]
             });
-            print.line(table::render(["ID", "NAME", "ROLE", "AGE", "EXPIRES"], rows))?;
+            print.line(table::render(["ID", "NAME", "ROLE", "SESSION", "AGE", "EXPIRES"], rows))?;
         }
         Token::Revoke { ids } => {
             for id in ids {

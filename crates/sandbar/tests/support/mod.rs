@@ -62,6 +62,13 @@ impl Server {
         Self::with(program(), Home::Ours(tempfile::tempdir()?))
     }
 
+    /// In a home where something lies before the server looks.
+    pub(crate) fn start_furnished(furnish: impl FnOnce(&Path) -> Outcome) -> Outcome<Self> {
+        let home = tempfile::tempdir()?;
+        furnish(home.path())?;
+        Self::with(program(), Home::Ours(home))
+    }
+
     /// In a home that somebody else removes.
     pub(crate) fn start_in(home: PathBuf) -> Outcome<Self> {
         Self::start_by(program(), home)

@@ -24,6 +24,7 @@ const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
 /// Read at once while following.
 const BATCH: u32 = 256;
+const MAX_KINDS: usize = 16;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::default().routes(routes!(events))
@@ -40,6 +41,9 @@ struct EventsQuery {
     limit: Option<u32>,
     /// Only events about this sandbox: its id or name.
     sandbox: Option<String>,
+    /// Only events whose type starts with one of these, separated by commas: `net.,llm.` or `sandbox.ready`.
+    #[param(example = "net.,llm.")]
+    r#type: Option<String>,
 }
 
 /// Read or follow events
@@ -66,11 +70,18 @@ async fn events(State(app): State<App>, Query(query): Query<EventsQuery>, header
     // A browser that connects again repeats the first URL; its Last-Event-ID is newer.
     let seen = if live { last_event_id(&headers)? } else { None };
     let after = seen.or(query.from.map(|from| from.saturating_sub(1)));
-    let mut log = Log { engine: app.engine.clone(), head: app.engine.head(), after: 0, sandbox: query.sandbox };
+    let mut log = Log {
+        engine: app.engine.clone(),
+        head: app.engine.head(),
+        after: 0,
+        sandbox: query.sandbox,
+        kinds: query.r#type.as_deref().map_or_else(|| Ok(Vec::new()), kinds)?,
+    };
     let first = log.begin(after, if live { BATCH } else { limit }).await?;
     if !live {
-        return Ok(axum::Json(EventPage { events: first }).into_response());
+        return Ok(axum::Json(EventPage { events: log.fill(first, limit).await? }).into_response());
     }
+    let Batch { events: first, .. } = first;
     let rest = stream::unfold(Some(log), async |log| {
         let mut log = log?;
         match log.wait().await {
@@ -88,16 +99,37 @@ async fn events(State(app): State<App>, Query(query): Query<EventsQuery>, header
     Ok(sse::respond(frames, app.closing.clone()))
 }
 
+fn kinds(text: &str) -> std::result::Result<Vec<String>, Problem> {
+    let usable = |kind: &str| {
+        !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'.' || byte == b'_')
+    };
+    let kinds: Vec<String> = text.split(',').map(str::to_owned).collect();
+    if kinds.len() > MAX_KINDS || !kinds.iter().all(|kind| usable(kind)) {
+        let detail = format!("`{}` is no list of types.", text.escape_debug());
+        return Err(bad_request(detail, format!("Write up to {MAX_KINDS} beginnings of types, as in `net.,llm.`.")));
+    }
+    Ok(kinds)
+}
+
 /// A place in the log.
 struct Log {
     engine: Engine,
     head: watch::Receiver<u64>,
     after: u64,
     sandbox: Option<String>,
+    /// Beginnings of types; empty: all.
+    kinds: Vec<String>,
+}
+
+/// What was read at once and is wanted.
+struct Batch {
+    events: Vec<Event>,
+    /// There was nothing more to read, wanted or not.
+    at_end: bool,
 }
 
 impl Log {
-    async fn begin(&mut self, after: Option<u64>, limit: u32) -> std::result::Result<Vec<Event>, Problem> {
+    async fn begin(&mut self, after: Option<u64>, limit: u32) -> std::result::Result<Batch, Problem> {
         self.after = after.unwrap_or(0);
         match self.read(limit).await {
             // Nobody asked for the dropped ones: begin with the first that is kept.
@@ -109,24 +141,56 @@ impl Log {
         }
     }
 
-    async fn read(&mut self, limit: u32) -> std::result::Result<Vec<Event>, Problem> {
+    /// Reads on until a page is full or the log ends: only then may a page be empty, which says that this was all.
+    async fn fill(&mut self, first: Batch, limit: u32) -> std::result::Result<Vec<Event>, Problem> {
+        let Batch { mut events, mut at_end } = first;
+        let limit = limit as usize;
+        while events.len() < limit && !at_end && !self.kinds.is_empty() {
+            let more = self.read(MAX_LIMIT).await?;
+            events.extend(more.events);
+            at_end = more.at_end;
+        }
+        events.truncate(limit);
+        Ok(events)
+    }
+
+    async fn read(&mut self, limit: u32) -> std::result::Result<Batch, Problem> {
         // Taken before reading: what is appended meanwhile wakes the next wait.
         let head = *self.head.borrow_and_update();
-        let events = self.engine.events(self.after, limit, self.sandbox.as_deref()).await?;
+        let mut events = self.engine.events(self.after, limit, self.sandbox.as_deref()).await?;
+        let at_end = events.is_empty();
         // None of those up to the head were about this sandbox: they need not be looked at again.
         self.after = events.last().map_or(self.after.max(head), |event| event.seq);
-        Ok(events)
+        let kinds = &self.kinds;
+        events.retain(|event| kinds.is_empty() || kinds.iter().any(|kind| event.kind.starts_with(kind)));
+        Ok(Batch { events, at_end })
     }
 
     /// The next events, at least one.
     async fn wait(&mut self) -> std::result::Result<Vec<Event>, Problem> {
         loop {
-            let events = self.read(BATCH).await?;
-            if !events.is_empty() {
-                return Ok(events);
+            let batch = self.read(BATCH).await?;
+            if !batch.events.is_empty() {
+                return Ok(batch.events);
             }
-            // The sender goes when the engine does.
-            self.head.changed().await.map_err(|_| shutting_down())?;
+            if batch.at_end {
+                // The sender goes when the engine does.
+                self.head.changed().await.map_err(|_| shutting_down())?;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_told_by_their_beginning() {
+        assert_eq!(kinds("net.,llm."), Ok(vec!["net.".to_owned(), "llm.".to_owned()]));
+        assert!(kinds("sandbox.ready").is_ok());
+        for bad in ["", ",", "net.,", "net *", "Net.", &"a,".repeat(17)] {
+            assert!(kinds(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,8 +1,11 @@
 //! The routes, each registered together with its description, so that router and OpenAPI document cannot drift.
 //!
 //! A route is in one of three groups, and its group decides what stands in front of it: `open` nothing but the checks
-//! of Host and Origin, `guarded` a token, `admin` an admin's token. What is not listed is guarded too.
+//! of Host and Origin, `guarded` a token, `admin` an admin's token. What is not listed is guarded too. Which of the guarded
+//! ones are for agents is said in `roles`.
 
+mod approvals;
+mod budgets;
 mod docs;
 mod enforcement;
 mod events;
@@ -12,15 +15,18 @@ mod health;
 mod host;
 mod life;
 mod metrics;
+mod network;
 mod output;
 mod pools;
 mod processes;
 mod range;
 mod sandboxes;
+mod secrets;
 mod sign_in;
 mod snapshots;
 mod templates;
 mod tokens;
+mod usage;
 
 use axum::{Router, middleware};
 use serde::Deserialize;
@@ -28,7 +34,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::{IntoParams, openapi::OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::{App, access, headers, observe, problem, query};
+use crate::{App, access, headers, observe, problem, query, roles};
 
 fn open() -> OpenApiRouter<App> {
     OpenApiRouter::default().merge(health::routes()).merge(sign_in::routes()).merge(docs::routes())
@@ -47,12 +53,17 @@ fn guarded() -> OpenApiRouter<App> {
         .merge(events::routes())
         .merge(templates::routes())
         .merge(pools::routes())
+        .merge(network::routes())
+        .merge(secrets::listed())
+        .merge(approvals::routes())
+        .merge(budgets::routes())
+        .merge(usage::routes())
         .merge(host::routes())
         .merge(metrics::routes())
 }
 
 fn admin() -> OpenApiRouter<App> {
-    tokens::routes()
+    tokens::routes().merge(secrets::managed())
 }
 
 /// The document as the routes alone make it.
@@ -70,7 +81,7 @@ pub(crate) fn router(app: &App) -> Router {
         .merge(
             admin
                 .route_layer(middleware::from_fn(query::refuse_unknown))
-                .route_layer(middleware::from_fn(access::admin_only)),
+                .route_layer(middleware::from_fn(roles::admin_only)),
         )
         .fallback(problem::unknown_route)
         .method_not_allowed_fallback(problem::method_not_allowed)
@@ -99,4 +110,11 @@ struct ProcessPath {
     sandbox: String,
     /// The process's id.
     process: String,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct SessionPath {
+    /// A session's id, or the id or name of a sandbox that belongs to it.
+    session: String,
 }

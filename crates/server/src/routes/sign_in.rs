@@ -58,8 +58,12 @@ async fn login(
     BriefJson(login): BriefJson<Login>,
 ) -> Result<(StatusCode, AppendHeaders<[(HeaderName, String); 1]>)> {
     let redeemed = app.sign_in.redeem(&login.code)?;
-    let request =
-        CreateToken { name: "browser sign-in".to_owned(), role: Role::Admin, session: None, ttl: Some(HumanDuration(SIGNED_IN)) };
+    let request = CreateToken {
+        name: "browser sign-in".to_owned(),
+        role: Role::Admin,
+        session: None,
+        ttl: Some(HumanDuration(SIGNED_IN)),
+    };
     match app.engine.create_token(request).await {
         Ok(token) => {
             let secure = if app.site.is_https() { "; Secure" } else { "" };

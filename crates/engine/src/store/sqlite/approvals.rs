@@ -1,59 +1,277 @@
 //! Approvals: opened, then closed exactly once.
 
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
-use sandbar_api::{Approval, ApprovalAnswer, ApprovalId, SandboxId};
+use chrono::{DateTime, SubsecRound as _, Utc};
+use sandbar_api::{Approval, ApprovalAnswer, ApprovalId, ApprovalState, SandboxId};
+use serde_json::{Value, json};
+use sqlx::{Row as _, Sqlite, SqliteExecutor, sqlite::SqliteRow};
 
-use super::SqliteStore;
+use super::{
+    SqliteStore,
+    columns::{self, from_json, parse, time},
+    events::NewEvent,
+    gates, tokens,
+    writer::{
+        Need::{Essential, Ordinary},
+        Transaction,
+    },
+};
 use crate::store::{
     Error, Result,
     gate::{ApprovalFilter, ApprovalStore, Closed, RulesAfter},
 };
 
-fn not_built() -> Error {
-    Error::Unreadable("not built".into())
-}
-
 #[async_trait]
 impl ApprovalStore for SqliteStore {
-    async fn open_approval(&self, _approval: &Approval) -> Result<()> {
-        Err(not_built())
+    async fn open_approval(&self, approval: &Approval) -> Result<()> {
+        let approval = approval.clone();
+        self.writer.write(Ordinary, move |transaction| Box::pin(open(transaction, approval.clone()))).await
     }
 
-    async fn approval(&self, _id: &ApprovalId) -> Result<Option<Approval>> {
-        Err(not_built())
+    async fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>> {
+        by_id(&self.readers, id).await
     }
 
-    async fn approvals(&self, _filter: &ApprovalFilter) -> Result<Vec<Approval>> {
-        Err(not_built())
+    async fn approvals(&self, filter: &ApprovalFilter) -> Result<Vec<Approval>> {
+        let states: Vec<_> = filter.states.iter().map(|state| state.as_str()).collect();
+        let rows = sqlx::query(
+            "SELECT * FROM approvals
+             WHERE ($1 = '[]' OR state IN (SELECT value FROM json_each($1)))
+             AND ($2 IS NULL OR sandbox = $2) AND ($3 IS NULL OR session = $3)
+             ORDER BY id DESC LIMIT $4",
+        )
+        .bind(columns::json(&states)?)
+        .bind(filter.sandbox.as_ref().map(|id| id.as_str()))
+        .bind(filter.session.as_ref().map(|id| id.as_str()))
+        .bind(filter.limit)
+        .fetch_all(&self.readers)
+        .await?;
+        rows.iter().rev().map(decode).collect()
     }
 
     async fn answer_approval(
         &self,
-        _id: &ApprovalId,
-        _answer: ApprovalAnswer,
-        _rules: Option<RulesAfter>,
+        id: &ApprovalId,
+        answer: ApprovalAnswer,
+        rules: Option<RulesAfter>,
     ) -> Result<Closed> {
-        Err(not_built())
+        let id = id.clone();
+        self.writer
+            .write(Essential, move |transaction| {
+                Box::pin(self::answer(transaction, id.clone(), answer.clone(), rules.clone()))
+            })
+            .await
     }
 
-    async fn expire_approvals(&self, _now: DateTime<Utc>) -> Result<Vec<Approval>> {
-        Ok(Vec::new())
+    async fn expire_approvals(&self, now: DateTime<Utc>) -> Result<Vec<Approval>> {
+        // Most times nobody is late, and a transaction would be for nothing.
+        let due = sqlx::query("SELECT 1 FROM approvals WHERE state = 'open' AND deadline <= $1 LIMIT 1")
+            .bind(now.timestamp_micros())
+            .fetch_optional(&self.readers)
+            .await?;
+        if due.is_none() {
+            return Ok(Vec::new());
+        }
+        self.writer.write(Essential, move |transaction| Box::pin(expire(transaction, now))).await
     }
 
     async fn next_deadline(&self) -> Result<Option<DateTime<Utc>>> {
-        Ok(None)
+        let next: Option<i64> = sqlx::query_scalar("SELECT min(deadline) FROM approvals WHERE state = 'open'")
+            .fetch_one(&self.readers)
+            .await?;
+        next.map(time).transpose()
     }
 
-    async fn withdraw_approvals(&self, _sandbox: &SandboxId) -> Result<Vec<Approval>> {
-        Ok(Vec::new())
+    async fn withdraw_approvals(&self, sandbox: &SandboxId) -> Result<Vec<Approval>> {
+        let sandbox = sandbox.clone();
+        self.writer.write(Essential, move |transaction| Box::pin(withdraw(transaction, sandbox.clone()))).await
     }
 
-    async fn spend_approval(&self, _id: &ApprovalId) -> Result<bool> {
-        Err(not_built())
+    async fn spend_approval(&self, id: &ApprovalId) -> Result<bool> {
+        let id = id.clone();
+        self.writer.write(Essential, move |transaction| Box::pin(spend(transaction, id.clone()))).await
     }
 
     async fn unspent_approvals(&self) -> Result<Vec<Approval>> {
-        Ok(Vec::new())
+        let rows =
+            sqlx::query("SELECT * FROM approvals WHERE state = 'answered' AND spent = 0 AND deadline > $1 ORDER BY id")
+                .bind(Utc::now().timestamp_micros())
+                .fetch_all(&self.readers)
+                .await?;
+        rows.iter().map(decode).collect()
     }
+}
+
+async fn open(transaction: &mut Transaction, approval: Approval) -> Result<()> {
+    sqlx::query(
+        "INSERT INTO approvals (id, kind, state, session, sandbox, question, choices, takes_text, context,
+                                answerable_by, created_at, deadline, on_deadline)
+         VALUES ($1, $2, 'open', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+    )
+    .bind(approval.id.as_str())
+    .bind(approval.kind.as_str())
+    .bind(approval.session.as_str())
+    .bind(approval.sandbox.as_ref().map(|id| id.as_str()))
+    .bind(&approval.question)
+    .bind(columns::json(&approval.choices)?)
+    .bind(approval.takes_text)
+    .bind(columns::json(&approval.context)?)
+    .bind(approval.answerable_by.as_str())
+    .bind(approval.created_at.timestamp_micros())
+    .bind(approval.deadline.timestamp_micros())
+    .bind(&approval.on_deadline)
+    .execute(&mut transaction.connection)
+    .await?;
+    let mut data = told(&approval);
+    data["deadline"] = json!(approval.deadline.trunc_subsecs(6));
+    tell(transaction, "approval.opened", &approval, data).await
+}
+
+async fn answer(
+    transaction: &mut Transaction,
+    id: ApprovalId,
+    mut answer: ApprovalAnswer,
+    rules: Option<RulesAfter>,
+) -> Result<Closed> {
+    answer.at = transaction.now;
+    let taken = sqlx::query(
+        "UPDATE approvals SET state = 'answered', answer = $2, closed_at = $3
+         WHERE id = $1 AND state = 'open' AND deadline > $3 RETURNING *",
+    )
+    .bind(id.as_str())
+    .bind(columns::json(&answer)?)
+    .bind(transaction.now.timestamp_micros())
+    .fetch_optional(&mut transaction.connection)
+    .await?;
+    if let Some(row) = taken {
+        let approval = decode(&row)?;
+        let mut data = told(&approval);
+        // Who and what, never the text: it may be anything, also a password.
+        data["choice"] = answer.choice.into();
+        data["by"] = answer.by.into();
+        tell(transaction, "approval.answered", &approval, data).await?;
+        if let Some(rules) = rules {
+            gates::set(transaction, rules).await?;
+        }
+        return Ok(Closed::Now(approval));
+    }
+    let found = by_id(&mut transaction.connection, &id).await?;
+    let approval = found.ok_or_else(|| Error::Missing(format!("approval {id}")))?;
+    if approval.state != ApprovalState::Open {
+        return Ok(Closed::Before(approval));
+    }
+    let expired = sqlx::query("UPDATE approvals SET state = 'expired', closed_at = $2 WHERE id = $1 RETURNING *")
+        .bind(id.as_str())
+        .bind(transaction.now.timestamp_micros())
+        .fetch_one(&mut transaction.connection)
+        .await?;
+    let approval = decode(&expired)?;
+    tell_expired(transaction, &approval).await?;
+    Ok(Closed::Before(approval))
+}
+
+async fn expire(transaction: &mut Transaction, now: DateTime<Utc>) -> Result<Vec<Approval>> {
+    let rows = sqlx::query(
+        "UPDATE approvals SET state = 'expired', closed_at = $2 WHERE state = 'open' AND deadline <= $1 RETURNING *",
+    )
+    .bind(now.timestamp_micros())
+    .bind(transaction.now.timestamp_micros())
+    .fetch_all(&mut transaction.connection)
+    .await?;
+    let expired = in_order(&rows)?;
+    for approval in &expired {
+        tell_expired(transaction, approval).await?;
+    }
+    Ok(expired)
+}
+
+async fn withdraw(transaction: &mut Transaction, sandbox: SandboxId) -> Result<Vec<Approval>> {
+    let rows = sqlx::query(
+        "UPDATE approvals SET state = 'withdrawn', closed_at = $2 WHERE state = 'open' AND sandbox = $1 RETURNING *",
+    )
+    .bind(sandbox.as_str())
+    .bind(transaction.now.timestamp_micros())
+    .fetch_all(&mut transaction.connection)
+    .await?;
+    let withdrawn = in_order(&rows)?;
+    for approval in &withdrawn {
+        tell(transaction, "approval.withdrawn", approval, told(approval)).await?;
+    }
+    Ok(withdrawn)
+}
+
+async fn spend(transaction: &mut Transaction, id: ApprovalId) -> Result<bool> {
+    let spent = sqlx::query(
+        "UPDATE approvals SET spent = 1 WHERE id = $1 AND state = 'answered' AND spent = 0 AND deadline > $2",
+    )
+    .bind(id.as_str())
+    .bind(transaction.now.timestamp_micros())
+    .execute(&mut transaction.connection)
+    .await?;
+    Ok(spent.rows_affected() == 1)
+}
+
+pub(super) async fn prune(transaction: &mut Transaction, before: DateTime<Utc>) -> Result<()> {
+    sqlx::query("DELETE FROM approvals WHERE state <> 'open' AND closed_at < $1")
+        .bind(before.timestamp_micros())
+        .execute(&mut transaction.connection)
+        .await?;
+    Ok(())
+}
+
+fn told(approval: &Approval) -> Value {
+    json!({
+        "approval": approval.id.as_str(),
+        "kind": approval.kind.as_str(),
+        "session": approval.session.as_str(),
+        "question": approval.question,
+        "context": approval.context,
+    })
+}
+
+async fn tell_expired(transaction: &mut Transaction, approval: &Approval) -> Result<()> {
+    let mut data = told(approval);
+    data["choice"] = approval.on_deadline.clone().into();
+    tell(transaction, "approval.expired", approval, data).await
+}
+
+async fn tell(transaction: &mut Transaction, kind: &str, approval: &Approval, data: Value) -> Result<()> {
+    let sandbox = approval.sandbox.as_ref().map(|id| id.as_str());
+    transaction.append(NewEvent { kind, sandbox, process: None, data }).await
+}
+
+async fn by_id(executor: impl SqliteExecutor<'_>, id: &ApprovalId) -> Result<Option<Approval>> {
+    let row = sqlx::query::<Sqlite>("SELECT * FROM approvals WHERE id = $1")
+        .bind(id.as_str())
+        .fetch_optional(executor)
+        .await?;
+    row.as_ref().map(decode).transpose()
+}
+
+/// By age: `RETURNING` promises no order.
+fn in_order(rows: &[SqliteRow]) -> Result<Vec<Approval>> {
+    let mut approvals = rows.iter().map(decode).collect::<Result<Vec<_>>>()?;
+    approvals.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));
+    Ok(approvals)
+}
+
+fn decode(row: &SqliteRow) -> Result<Approval> {
+    let kind: &str = row.try_get("kind")?;
+    Ok(Approval {
+        id: parse(row.try_get("id")?)?,
+        kind: serde_json::from_value(kind.into()).map_err(|_| Error::Unreadable(format!("the kind `{kind}`")))?,
+        state: parse(row.try_get("state")?)?,
+        session: parse(row.try_get("session")?)?,
+        sandbox: row.try_get::<Option<&str>, _>("sandbox")?.map(parse).transpose()?,
+        question: row.try_get("question")?,
+        choices: from_json(row.try_get("choices")?)?,
+        takes_text: row.try_get("takes_text")?,
+        context: from_json(row.try_get("context")?)?,
+        answerable_by: tokens::role(row.try_get("answerable_by")?)?,
+        created_at: time(row.try_get("created_at")?)?,
+        deadline: time(row.try_get("deadline")?)?,
+        on_deadline: row.try_get("on_deadline")?,
+        answer: row.try_get::<Option<&str>, _>("answer")?.map(from_json).transpose()?,
+        closed_at: row.try_get::<Option<i64>, _>("closed_at")?.map(time).transpose()?,
+    })
 }

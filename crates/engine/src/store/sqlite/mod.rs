@@ -21,6 +21,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod usage;
 mod writer;
 
 use std::sync::Arc;

@@ -45,7 +45,20 @@ pub(super) struct Gone {
     pub(super) processes: Vec<ProcessId>,
 }
 
-/// Labels, processes and keys go with their sandbox by the schema; a session goes with its last sandbox.
+// What a sub-session used is its parent's spending too, so parents and children go together or not at all.
+const SESSIONS: &str = "
+    WITH RECURSIVE
+        above (id, parent) AS (
+            SELECT id, parent FROM sessions WHERE id IN (SELECT value FROM json_each($1))
+            UNION SELECT sessions.id, sessions.parent FROM sessions JOIN above ON sessions.id = above.parent),
+        family (eldest, id) AS (
+            SELECT id, id FROM above WHERE parent IS NULL
+            UNION SELECT family.eldest, sessions.id FROM sessions JOIN family ON sessions.parent = family.id)
+    DELETE FROM sessions WHERE id IN (
+        SELECT id FROM family WHERE eldest NOT IN (
+            SELECT family.eldest FROM family JOIN sandboxes ON sandboxes.session = family.id))";
+
+/// Labels, gates, processes and keys go with their sandbox by the schema; a session goes with the last sandbox of its family.
 pub(super) async fn sandboxes(transaction: &mut Transaction, before: DateTime<Utc>) -> Result<Gone> {
     let connection = &mut transaction.connection;
     let old: Vec<(String, String)> = sqlx::query_as(
@@ -69,13 +82,7 @@ pub(super) async fn sandboxes(transaction: &mut Transaction, before: DateTime<Ut
         .bind(&ids)
         .execute(&mut *connection)
         .await?;
-    sqlx::query(
-        "DELETE FROM sessions WHERE id IN (SELECT value FROM json_each($1))
-         AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.session = sessions.id)",
-    )
-    .bind(&sessions)
-    .execute(&mut *connection)
-    .await?;
+    sqlx::query(SESSIONS).bind(&sessions).execute(&mut *connection).await?;
     Ok(Gone {
         sandboxes: gone.rows_affected(),
         processes: processes.iter().map(|id| columns::parse(id)).collect::<Result<_>>()?,

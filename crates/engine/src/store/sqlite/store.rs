@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::{
     SqliteStore,
     births::{self, Of},
-    events, found, pools, processes, prune, sandboxes, snapshots, tokens,
+    approvals, events, found, pools, processes, prune, sandboxes, snapshots, tokens, usage,
     writer::Need::{Essential, Ordinary},
 };
 use crate::store::{
@@ -248,6 +248,8 @@ impl Store for SqliteStore {
         }
         self.writer.write(Essential, move |transaction| Box::pin(prune::keys(transaction, before))).await?;
         self.writer.write(Essential, move |transaction| Box::pin(snapshots::prune(transaction, before))).await?;
+        while self.writer.write(Essential, move |transaction| Box::pin(usage::prune(transaction, before))).await? > 0 {}
+        self.writer.write(Essential, move |transaction| Box::pin(approvals::prune(transaction, before))).await?;
         loop {
             let gone = self
                 .writer

@@ -70,7 +70,7 @@ fn decode(row: &SqliteRow) -> Result<Token> {
     })
 }
 
-fn role(text: &str) -> Result<Role> {
+pub(super) fn role(text: &str) -> Result<Role> {
     let found = Role::ALL.into_iter().find(|role| role.as_str() == text);
     found.ok_or_else(|| Error::Unreadable(format!("the role `{text}`")))
 }

@@ -1,13 +1,17 @@
 //! What every store must do, whichever database it is: each function is one promise, and `promises!` runs them all.
 
+pub(super) mod approvals;
 pub(super) mod cancel;
 pub(super) mod events;
+pub(super) mod gates;
+pub(super) mod ledger;
 pub(super) mod names;
 pub(super) mod output;
 pub(super) mod pools;
 pub(super) mod processes;
 pub(super) mod prune;
 pub(super) mod sandboxes;
+pub(super) mod secrets;
 pub(super) mod snapshots;
 pub(super) mod tokens;
 
@@ -38,11 +42,29 @@ pub(super) trait Home: Send + Sync + 'static {
 macro_rules! promises {
     ($home:expr) => {
         promises!($home;
+            approvals::approvals_are_opened_listed_and_kept
+            approvals::an_answer_counts_once_and_its_text_is_not_told
+            approvals::of_fifty_answers_at_once_one_counts
+            approvals::too_late_is_expired_whoever_comes_first
+            approvals::an_answer_and_the_expiry_race_to_one_end
+            approvals::an_answer_changes_rules_with_itself_or_not_at_all
+            approvals::what_an_answer_lets_through_is_spent_once
+            approvals::withdrawn_ones_are_closed_and_old_ones_pruned
             cancel::a_dropped_write_is_done_and_told_or_neither
             events::numbers_have_no_gaps_under_fifty_writers_of_whom_some_fail
             events::nothing_is_announced_that_cannot_be_read
             events::a_restart_goes_on_counting
             events::they_page_and_filter_by_sandbox
+            gates::gates_are_changed_told_and_found_again
+            gates::gates_go_with_their_sandbox
+            gates::facts_are_appended_in_order_and_at_once
+            gates::sessions_are_pruned_by_families
+            ledger::a_session_keeps_its_limits_and_its_model
+            ledger::calls_are_held_until_they_end_once
+            ledger::what_is_used_counts_for_all_above
+            ledger::usage_is_summed_by_model_session_and_day
+            ledger::sums_do_not_overflow
+            ledger::sessions_that_share_a_budget_go_together
             names::they_are_unique_until_their_sandbox_is_deleted
             names::one_key_makes_one_sandbox
             names::one_key_makes_one_sandbox_at_the_same_time_too
@@ -70,6 +92,7 @@ macro_rules! promises {
             sandboxes::the_expired_are_found
             sandboxes::why_it_is_in_its_state_can_be_said_anew
             sandboxes::a_session_may_be_joined_if_it_is_there
+            secrets::secrets_are_set_replaced_and_removed
             snapshots::they_outlive_their_origin_and_give_their_names_back
             snapshots::hidden_ones_are_told_to_nobody
             tokens::they_work_until_expired_or_revoked
@@ -94,7 +117,7 @@ pub(super) fn now() -> DateTime<Utc> {
     Utc::now().trunc_subsecs(6)
 }
 
-pub(super) fn new_sandbox(name: &str) -> NewSandbox {
+pub(crate) fn new_sandbox(name: &str) -> NewSandbox {
     let ((millis, random), at) = (next(), now());
     let sandbox = Sandbox {
         id: SandboxId::from_parts(millis, random),

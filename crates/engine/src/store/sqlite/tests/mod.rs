@@ -10,8 +10,11 @@ use tempfile::TempDir;
 
 use super::SqliteStore;
 use crate::store::{
-    Error, Result, Store as _,
-    suite::{Home, Outcome, all_events, new_process, now, promises, sandbox, snapshots::new as new_snapshot, stdout},
+    ApprovalStore as _, Error, GateStore as _, Result, SecretStore as _, Store as _,
+    suite::{
+        Home, Outcome, all_events, approvals::new as new_approval, gate_row, new_process, now, promises, sandbox,
+        secrets::row as new_secret, snapshots::new as new_snapshot, stdout,
+    },
 };
 
 struct Directory(TempDir);
@@ -63,6 +66,12 @@ async fn state_and_event_are_written_together() -> Outcome {
     assert!(store.restate(&id, why).await.is_err());
     assert!(store.create_snapshot(new_snapshot(&id, "s")).await.is_err());
     assert_eq!(store.snapshots().await?, []);
+    assert!(store.set_network(&id, &[], &["TOKEN".into()], serde_json::json!({})).await.is_err());
+    assert_eq!(store.gate(&id).await?, Some(gate_row()));
+    assert!(store.set_secret(&new_secret("TOKEN", b"sealed")).await.is_err());
+    assert_eq!(store.secrets().await?, []);
+    assert!(store.open_approval(&new_approval(&id, now())).await.is_err());
+    assert_eq!(store.next_deadline().await?, None);
     assert!(sandbox(&store, "t").await.is_err());
     let after = (store.sandbox(&id).await?, store.processes(&id).await?, all_events(&store).await?);
     assert_eq!(before, after);

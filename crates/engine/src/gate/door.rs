@@ -1,0 +1,74 @@
+//! Opening a running sandbox's gate: its listener is taken from the provider, its programs are told whom to trust, and
+//! the gateway serves it until the sandbox is closed.
+
+use std::{net::TcpListener, sync::Arc};
+
+use sandbar_api::Problem;
+use sandbar_guest::protocol::TrustRequest;
+use sandbar_provider::{Gate, Guest, Provider};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{Known, warden::SandboxWarden};
+use crate::{Inner, handle::Handle, problem};
+
+/// Held while a sandbox can be worked in; dropping it ends what goes through the gate.
+pub(crate) struct Door {
+    pub(crate) port: u16,
+    _serving: DropGuard,
+}
+
+/// The listener, if this provider has gates.
+pub(crate) async fn take(provider: &dyn Provider, id: &sandbar_api::SandboxId) -> Result<Option<TcpListener>, Problem> {
+    match provider.gate(id).await {
+        Ok(Gate::Listener(listener)) => Ok(Some(listener)),
+        Ok(_) | Err(sandbar_provider::Error::Declined { .. }) => Ok(None),
+        Err(error) => Err(problem::from_provider(error)),
+    }
+}
+
+/// Serves the listener from now on.
+pub(crate) fn open(
+    inner: &Arc<Inner>,
+    handle: &Arc<Handle>,
+    known: Known,
+    listener: TcpListener,
+) -> Result<Door, Problem> {
+    let unusable = |error: std::io::Error| {
+        tracing::error!(sandbox = %handle.id, %error, "a gate cannot be served");
+        Problem::new(sandbar_api::Code::Internal, "The sandbox's gate cannot be served.", "Look at the server's log.")
+    };
+    let port = listener.local_addr().map_err(unusable)?.port();
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(unusable)?;
+    let stop = inner.halt.child_token();
+    let warden = Arc::new(SandboxWarden::new(inner, handle, known));
+    let gateway = inner.gates.gateway.clone();
+    let (authority, until) = (handle.authority.clone(), stop.clone());
+    inner.tasks.spawn(async move { gateway.serve(listener, warden, authority, until).await });
+    Ok(Door { port, _serving: CancellationToken::drop_guard(stop) })
+}
+
+/// Tells programs inside whom to trust. An older guest has no gate either, and needs not know.
+pub(crate) async fn trust(handle: &Handle, mut guest: Guest, bundle: bool) -> Result<(), Problem> {
+    let request = TrustRequest { authority: handle.authority.certificate_pem().to_owned(), bundle };
+    match guest.trust(request).await {
+        Ok(_) => Ok(()),
+        Err(status) if status.code() == tonic::Code::Unimplemented => Ok(()),
+        Err(status) => Err(problem::from_status(&status)),
+    }
+}
+
+impl Inner {
+    /// Whether connections of this sandbox may be looked into, so that its programs must trust its authority.
+    pub(crate) fn intercepts(&self, handle: &Handle) -> bool {
+        let loaded = self.gates.config.current();
+        !handle.rules.secrets().is_empty() || handle.rules.policy(loaded.generation, &loaded.sets).inspects()
+    }
+
+    /// After rules or secrets changed: programs that run already find the certificates where they look for them.
+    pub(crate) async fn spread_trust(&self, handle: &Handle) -> Result<(), Problem> {
+        match handle.guest() {
+            Some(guest) if self.intercepts(handle) => trust(handle, guest, true).await,
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! Budgets: nothing passes a limit whatever happens at once, everything is settled once, and a restart forgets nothing.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use chrono::Utc;
+use sandbar_api::{Code, CreateSandbox, Role, SandboxId, SessionId, SetBudget, SwitchModel, UsageBy};
+use sandbar_gateway::{Held, Refused, Reservation, Reserve, Settlement, llm::Usage};
+use sandbar_policy::{Amount, Price, Short};
+use tokio::task::JoinSet;
+
+use super::{Bed, Tested, code, disk::SmallDisk, owner, soon};
+use crate::{
+    Caller, UsageAsked,
+    gate::Ledger,
+    store::{
+        NewSandbox, Store,
+        gate::{CallRow, LedgerEntry},
+        sqlite::SqliteStore,
+        suite::{Dice, new_sandbox},
+    },
+};
+
+/// A dollar for a million tokens, whatever they are.
+const PRICE: Price = Price { input: 1_000_000, output: 1_000_000, cached_input: 1_000_000, cache_write: 1_000_000 };
+
+struct Books {
+    ledger: Ledger,
+    store: Arc<dyn Store>,
+}
+
+impl Books {
+    async fn open(home: &Path) -> Result<Self, crate::store::Error> {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(home).await?);
+        Ok(Self { ledger: Ledger::open(store.clone()).await?, store })
+    }
+
+    async fn session(&self, name: &str, parent: Option<&SessionId>) -> Result<SessionId, crate::store::Error> {
+        let new = NewSandbox { parent: parent.cloned(), ..new_sandbox(name) };
+        let session = new.row.sandbox.session.clone();
+        self.store.create_sandbox(new).await?;
+        Ok(session)
+    }
+
+    async fn limit(&self, session: &SessionId, tokens: u64) -> Result<(), crate::store::Error> {
+        self.ledger.set_budget(session, &SetBudget { tokens: Some(tokens), ..SetBudget::default() }).await
+    }
+
+    async fn reserve(&self, session: &SessionId, tokens: u64) -> Result<Reservation, Refused> {
+        reserve(&self.ledger, session, tokens).await
+    }
+
+    async fn close(self) {
+        self.ledger.close().await;
+        self.store.close().await;
+    }
+}
+
+async fn reserve(ledger: &Ledger, session: &SessionId, tokens: u64) -> Result<Reservation, Refused> {
+    let bound = Amount { tokens, micros: tokens };
+    let call = Reserve { model: "m".into(), upstream: "u".into(), bound };
+    ledger.reserve(session, &SandboxId::from_parts(1, [1; 10]), call, Some(PRICE)).await
+}
+
+fn used(input: u64, output: u64) -> Settlement {
+    let usage = Some(Usage { input, output, ..Usage::default() });
+    Settlement { usage, status: Some(200), ..Settlement::default() }
+}
+
+fn free() -> Settlement {
+    Settlement { free: true, status: Some(503), ..Settlement::default() }
+}
+
+#[tokio::test]
+async fn fifty_at_once_never_pass_a_small_budget() -> Tested {
+    const LIMIT: u64 = 20_000;
+    let home = tempfile::tempdir()?;
+    let books = Arc::new(Books::open(home.path()).await?);
+    let session = books.session("a", None).await?;
+    books.limit(&session, LIMIT).await?;
+    let _known = books.ledger.know(&session).await?;
+    let mut tasks = JoinSet::new();
+    for number in 0..50 {
+        let (books, session) = (books.clone(), session.clone());
+        tasks.spawn(async move {
+            let (mut dice, mut counted, mut made) = (Dice(number), 0, 0);
+            for _ in 0..20 {
+                let asked = 1 + dice.roll(400);
+                if dice.roll(10) == 0 {
+                    // Somebody who gives up, at any time.
+                    tokio::select! {
+                        biased;
+                        reserved = books.reserve(&session, asked) => {
+                            if let Ok(reservation) = reserved { books.ledger.settle(reservation, free()) }
+                        }
+                        () = tokio::task::yield_now() => {}
+                    }
+                    continue;
+                }
+                match books.reserve(&session, asked).await {
+                    Ok(reservation) => {
+                        let spent = books.ledger.spent(&session).map(|spent| spent.used.tokens + spent.reserved.tokens);
+                        assert!(spent.is_some_and(|spent| spent <= LIMIT), "{spent:?}");
+                        made += 1;
+                        tokio::task::yield_now().await;
+                        let (end, tokens) = match dice.roll(4) {
+                            0 => (free(), 0),
+                            1 => (Settlement::default(), asked),
+                            _ => {
+                                let input = dice.roll(asked + 1);
+                                (used(input, 0), input)
+                            }
+                        };
+                        books.ledger.settle(reservation.clone(), end);
+                        // A second time changes nothing.
+                        books.ledger.settle(reservation, used(1_000_000, 0));
+                        counted += tokens;
+                    }
+                    Err(Refused::Short { short: Short::Tokens { used, reserved, asked, limit }, .. }) => {
+                        assert!(used + reserved + asked > limit && used + reserved <= limit);
+                    }
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
+            (counted, made)
+        });
+    }
+    let (mut counted, mut made) = (0, 0);
+    while let Some(done) = tasks.join_next().await {
+        let (tokens, calls) = done?;
+        (counted, made) = (counted + tokens, made + calls);
+    }
+    assert!(made > 50, "{made} calls");
+    let spent = books.ledger.spent(&session).ok_or("it is known")?;
+    assert_eq!((spent.used.tokens, spent.reserved), (counted, Amount::default()));
+    assert!(counted <= LIMIT);
+    books.ledger.close().await;
+    assert_eq!(books.store.used(&session).await?, (counted, counted));
+    assert_eq!(books.store.held_calls().await?, []);
+    assert!(matches!(books.reserve(&session, 1).await, Err(Refused::Unavailable(_))), "nothing after the end");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_child_spends_what_all_above_it_have() -> Tested {
+    let home = tempfile::tempdir()?;
+    let books = Books::open(home.path()).await?;
+    let top = books.session("top", None).await?;
+    let middle = books.session("middle", Some(&top)).await?;
+    let low = books.session("low", Some(&middle)).await?;
+    let known = books.ledger.know(&low).await?;
+    assert_eq!(books.ledger.budget(&low), Held::Counted);
+    books.limit(&top, 1000).await?;
+    books.limit(&low, 5000).await?;
+    assert_eq!(books.ledger.budget(&low), Held::Budget { left: 1000, priced: false });
+    assert_eq!(books.ledger.budget(&middle), Held::Budget { left: 1000, priced: false });
+
+    let held = books.reserve(&low, 600).await.map_err(|refused| format!("{refused:?}"))?;
+    let refused = books.reserve(&middle, 500).await;
+    let short = Short::Tokens { used: 0, reserved: 600, asked: 500, limit: 1000 };
+    assert_eq!(refused, Err(Refused::Short { session: top.to_string(), short }), "whose budget it is");
+    assert_eq!(books.ledger.spent(&middle).map(|spent| spent.reserved.tokens), Some(600), "all of them or none");
+    books.ledger.settle(held, used(100, 50));
+    for session in [&top, &middle, &low] {
+        let spent = books.ledger.spent(session).ok_or("it is known")?;
+        assert_eq!((spent.used, spent.reserved), (Amount { tokens: 150, micros: 150 }, Amount::default()));
+    }
+    // More than the bound is the vendor's word, and counts.
+    let held = books.reserve(&middle, 1).await.map_err(|refused| format!("{refused:?}"))?;
+    books.ledger.settle(held, used(2000, 0));
+    assert_eq!(books.ledger.budget(&low), Held::Budget { left: 0, priced: false });
+    assert_eq!(books.ledger.spent(&low).map(|spent| spent.used.tokens), Some(150));
+    books.limit(&top, 3000).await?;
+    assert_eq!(books.ledger.budget(&low), Held::Budget { left: 850, priced: false });
+
+    books.ledger.set_budget(&low, &SetBudget { usd: Some(0.000_2), ..SetBudget::default() }).await?;
+    assert_eq!(books.ledger.budget(&low), Held::Budget { left: 850, priced: true });
+    let refused = books.reserve(&low, 51).await;
+    let short = Short::Micros { used: 150, reserved: 0, asked: 51, limit: 200 };
+    assert_eq!(refused, Err(Refused::Short { session: low.to_string(), short }));
+    let unpriced = Reserve { model: "m".into(), upstream: "u".into(), bound: Amount { tokens: 1, micros: 0 } };
+    let refused = books.ledger.reserve(&low, &SandboxId::from_parts(1, [1; 10]), unpriced, None).await;
+    assert!(matches!(&refused, Err(Refused::Unavailable(cause)) if cause.contains("no price")), "{refused:?}");
+
+    // Nobody needs it any more, and the store has it all.
+    drop(known);
+    let gone = || async { books.ledger.spent(&top).is_none().then_some(()) };
+    soon(gone).await?;
+    assert_eq!(books.ledger.budget(&low), Held::Budget { left: 0, priced: true }, "fail closed");
+    assert!(matches!(books.reserve(&low, 1).await, Err(Refused::Unavailable(_))));
+    let _known = books.ledger.know(&middle).await?;
+    assert_eq!(books.ledger.spent(&top).map(|spent| spent.used.tokens), Some(2150));
+    assert_eq!(books.ledger.spent(&low), None);
+    let _low = books.ledger.know(&low).await?;
+    assert_eq!(books.ledger.spent(&low).map(|spent| spent.used.micros), Some(150));
+    let nobody = new_sandbox("x").row.sandbox.session;
+    assert!(books.ledger.know(&nobody).await.is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_rate_is_kept_across_a_restart() -> Tested {
+    let home = tempfile::tempdir()?;
+    let books = Books::open(home.path()).await?;
+    let session = books.session("a", None).await?;
+    books.ledger.set_budget(&session, &SetBudget { per_minute: Some(100), ..SetBudget::default() }).await?;
+    let known = books.ledger.know(&session).await?;
+    assert_eq!(books.ledger.budget(&session), Held::Budget { left: 100, priced: false });
+    let held = books.reserve(&session, 90).await.map_err(|refused| format!("{refused:?}"))?;
+    books.ledger.settle(held, used(80, 0));
+    drop(known);
+    books.close().await;
+
+    let books = Books::open(home.path()).await?;
+    let _known = books.ledger.know(&session).await?;
+    assert_eq!(books.ledger.spent(&session).map(|spent| spent.used), Some(Amount { tokens: 80, micros: 80 }));
+    match books.reserve(&session, 21).await {
+        Err(Refused::Short { short: Short::Rate { retry_after_ms, .. }, .. }) => {
+            assert!((30_000..=60_000).contains(&retry_after_ms), "{retry_after_ms}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let held = books.reserve(&session, 20).await.map_err(|refused| format!("{refused:?}"))?;
+    books.ledger.settle(held, free());
+    Ok(())
+}
+
+/// A server that dies leaves calls held: they may have been made, so they stand.
+#[tokio::test]
+async fn what_a_dead_server_held_stands_estimated() -> Tested {
+    let home = tempfile::tempdir()?;
+    let books = Books::open(home.path()).await?;
+    let top = books.session("top", None).await?;
+    let session = books.session("a", Some(&top)).await?;
+    books.limit(&top, 1000).await?;
+    let known = books.ledger.know(&session).await?;
+    books.reserve(&session, 700).await.map_err(|refused| format!("{refused:?}"))?;
+    drop((known, books));
+
+    let books = Books::open(home.path()).await?;
+    let _known = books.ledger.know(&session).await?;
+    assert_eq!(books.ledger.budget(&session), Held::Budget { left: 300, priced: false });
+    assert_eq!(books.store.used(&top).await?, (700, 700));
+    assert_eq!(books.store.held_calls().await?, []);
+    let events = books.store.events(0, 100, None).await?;
+    let ended = events.iter().find(|event| event.kind == "llm.call").ok_or("it was told")?;
+    assert_eq!((&ended.data["estimated"], &ended.data["total_tokens"]), (&true.into(), &700.into()));
+    let head = *books.store.head().borrow();
+    drop(_known);
+    books.close().await;
+    let books = Books::open(home.path()).await?;
+    assert_eq!(*books.store.head().borrow(), head, "once");
+    Ok(())
+}
+
+#[tokio::test]
+async fn on_a_full_disk_nothing_begins_and_what_began_ends() -> Tested {
+    let Some(disk) = SmallDisk::new("on_a_full_disk_nothing_begins_and_what_began_ends")? else { return Ok(()) };
+    let books = Books::open(disk.path()).await?;
+    let session = books.session("a", None).await?;
+    books.limit(&session, 100_000).await?;
+    let _known = books.ledger.know(&session).await?;
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        held.push(books.reserve(&session, 100).await.map_err(|refused| format!("{refused:?}"))?);
+    }
+    disk.fill()?;
+    // The log may reuse space of its own for a while.
+    let refused = loop {
+        match books.reserve(&session, 100).await {
+            Ok(reservation) => held.push(reservation),
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(&refused, Refused::Unavailable(cause) if cause.contains("disk is full")), "{refused:?}");
+    let reserved = held.len() as u64 * 100;
+    assert_eq!(books.ledger.spent(&session).map(|spent| spent.reserved.tokens), Some(reserved), "refused is not held");
+    let count = held.len() as u64;
+    for reservation in held {
+        disk.fill()?;
+        books.ledger.settle(reservation, used(7, 0));
+    }
+    let written = || async { books.store.held_calls().await.ok().filter(Vec::is_empty) };
+    soon(written).await?;
+    assert_eq!(books.store.used(&session).await?, (count * 7, count * 7));
+    disk.free()?;
+    let again = || async { books.reserve(&session, 100).await.ok() };
+    let reservation = soon(again).await?;
+    books.ledger.settle(reservation, free());
+    Ok(())
+}
+
+/// Not even the ballast is left when a server starts after one that died: it starts, lets no call through, and counts what
+/// was held as soon as there is room.
+#[tokio::test]
+async fn a_start_on_a_full_disk_counts_what_was_held_when_there_is_room() -> Tested {
+    let name = "a_start_on_a_full_disk_counts_what_was_held_when_there_is_room";
+    let Some(disk) = SmallDisk::new(name)? else { return Ok(()) };
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(disk.path()).await?);
+    let new = new_sandbox("a");
+    let (session, sandbox) = (new.row.sandbox.session.clone(), new.row.sandbox.id.clone());
+    store.create_sandbox(new).await?;
+    let call = |number: u64| CallRow {
+        id: format!("llm-{number:05}"),
+        session: session.clone(),
+        sandbox: sandbox.clone(),
+        model: "m".into(),
+        upstream: "u".into(),
+        began_at: Utc::now(),
+        held_tokens: 1,
+        held_micros: 1,
+    };
+    // More than fits into what is left of the log.
+    store.write_ledger((0..2000).map(|number| LedgerEntry::Begin(call(number))).collect()).await?;
+    std::fs::write(disk.path().join("ballast"), "")?;
+    disk.fill()?;
+    let ledger = Ledger::open(store.clone()).await?;
+    let _known = ledger.know(&session).await?;
+    if store.held_calls().await?.is_empty() {
+        return Err("there was room all the time".into());
+    }
+    let refused = reserve(&ledger, &session, 1).await;
+    assert!(matches!(&refused, Err(Refused::Unavailable(cause)) if cause.contains("disk is full")), "{refused:?}");
+    disk.free()?;
+    let counted = || async { ledger.spent(&session).filter(|spent| spent.used.tokens == 2000) };
+    soon(counted).await?;
+    let reserved = || async { reserve(&ledger, &session, 1).await.ok() };
+    soon(reserved).await?;
+    Ok(())
+}
+
+const GATEWAY: &str = r#"
+[upstream.vendor]
+format = "openai"
+url = "https://api.example.org/v1"
+secret = "KEY"
+[upstream.near]
+format = "anthropic"
+url = "http://[::1]:8080"
+[model.big]
+upstream = "vendor"
+input_usd = 1.5
+output_usd = 6
+[model.small]
+upstream = "near"
+[alias]
+fast = "small"
+"#;
+
+async fn bed() -> Result<Bed, Box<dyn std::error::Error>> {
+    let mut bed = Bed::new().await?;
+    std::fs::write(bed.home.join("gateway.toml"), GATEWAY)?;
+    bed.restart().await?;
+    Ok(bed)
+}
+
+/// Makes a call of the session, as the gateway does.
+async fn call(bed: &Bed, sandbox: &sandbar_api::Sandbox, model: &str, end: Settlement) -> Tested {
+    let (ledger, session) = (&bed.engine.inner.gates.ledger, &sandbox.session);
+    let _known = ledger.know(session).await?;
+    let bound = Amount { tokens: 1000, micros: 1000 };
+    let call = Reserve { model: model.into(), upstream: "vendor".into(), bound };
+    let price = bed.engine.inner.gates.config.current().price(model);
+    let reserved = ledger.reserve(session, &sandbox.id, call, price).await;
+    ledger.settle(reserved.map_err(|refused| format!("{refused:?}"))?, end);
+    let written = || async { bed.engine.inner.store.held_calls().await.ok().filter(Vec::is_empty) };
+    soon(written).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn budgets_are_set_read_and_removed() -> Tested {
+    let mut bed = bed().await?;
+    let sandbox = bed.create("a").await?;
+    let limits = SetBudget { tokens: Some(2_000_000), usd: Some(4.999_999_9), per_minute: Some(0) };
+    let set = bed.engine.set_budget("a", limits.clone()).await?;
+    assert_eq!((&set.session, &set.limits, set.tokens_used, set.usd_used), (&sandbox.session, &limits, 0, 0.0));
+    bed.engine.set_budget(sandbox.id.as_str(), SetBudget { tokens: Some(0), ..SetBudget::default() }).await?;
+    bed.engine.set_budget("a", SetBudget { usd: Some(1.0), ..SetBudget::default() }).await?;
+    call(&bed, &sandbox, "big", used(1_000_000, 500_000)).await?;
+    let budget = bed.engine.budget(&owner(), sandbox.session.as_str()).await?;
+    assert_eq!((budget.tokens_used, budget.tokens_reserved, budget.usd_used), (1_500_000, 0, 4.5));
+    assert!(call(&bed, &sandbox, "big", used(1, 0)).await.is_err(), "over it");
+
+    bed.restart().await?;
+    assert_eq!(bed.engine.budget(&owner(), "a").await?, budget);
+    let none = bed.engine.set_budget("a", SetBudget::default()).await?;
+    assert_eq!(none.limits, SetBudget::default());
+    call(&bed, &sandbox, "big", free()).await?;
+
+    for usd in [-0.1, f64::NAN, f64::INFINITY, 1.1e9] {
+        let refused = bed.engine.set_budget("a", SetBudget { usd: Some(usd), ..SetBudget::default() }).await;
+        assert_eq!(code(refused), Some(Code::BadBudget), "{usd}");
+    }
+    let nobody = SessionId::from_parts(1, [1; 10]);
+    assert_eq!(code(bed.engine.set_budget(nobody.as_str(), SetBudget::default()).await), Some(Code::UnknownSession));
+    assert_eq!(code(bed.engine.set_budget("nobody", SetBudget::default()).await), Some(Code::UnknownSandbox));
+    bed.engine.delete("a").await?;
+    assert_eq!(bed.engine.budget(&owner(), "a").await?.tokens_used, 1_500_000, "what it was can be read");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_agent_reads_its_own_and_what_is_below_it() -> Tested {
+    let bed = bed().await?;
+    let (own, other) = (bed.create("own").await?, bed.create("other").await?);
+    let parent = Some(own.session.clone());
+    let request = CreateSandbox { name: Some("below".into()), parent, ..CreateSandbox::default() };
+    let below = bed.engine.create(&owner(), request, None).await?.sandbox;
+    for sandbox in [&own, &other, &below] {
+        call(&bed, sandbox, "small", used(10, 5)).await?;
+    }
+    let session = Some(own.session.clone());
+    let agent = Caller { owner: "token:x".into(), role: Role::Agent, session };
+    assert_eq!(bed.engine.budget(&agent, "own").await?.tokens_used, 30);
+    assert_eq!(bed.engine.budget(&agent, "below").await?.parent, Some(own.session.clone()));
+    for of in ["other", other.session.as_str(), other.id.as_str(), "nobody", "ses-00000000000000000000000000"] {
+        assert_eq!(code(bed.engine.budget(&agent, of).await), Some(Code::Forbidden), "{of}");
+        assert_eq!(code(bed.engine.session_usage(&agent, of).await), Some(Code::Forbidden), "{of}");
+        let asked = UsageAsked { of: Some(of.into()), ..UsageAsked::default() };
+        assert_eq!(code(bed.engine.usage(&agent, asked).await), Some(Code::Forbidden), "{of}");
+    }
+    let asked = UsageAsked { by: UsageBy::Session, ..UsageAsked::default() };
+    let report = bed.engine.usage(&agent, asked.clone()).await?;
+    assert_eq!(report.rows.iter().filter_map(|row| row.session.as_deref()).collect::<Vec<_>>(), [own.session.as_str()]);
+    assert_eq!(bed.engine.usage(&owner(), asked.clone()).await?.rows.len(), 3);
+    let unbound = Caller { session: None, ..agent };
+    assert_eq!(code(bed.engine.usage(&unbound, asked).await), Some(Code::Forbidden));
+    assert_eq!(code(bed.engine.budget(&unbound, "own").await), Some(Code::Forbidden));
+    Ok(())
+}
+
+#[tokio::test]
+async fn usage_is_reported_in_both_shapes() -> Tested {
+    let bed = bed().await?;
+    let sandbox = bed.create("a").await?;
+    call(&bed, &sandbox, "big", used(100, 10)).await?;
+    call(&bed, &sandbox, "big", Settlement::default()).await?;
+    call(&bed, &sandbox, "small", used(2000, 0)).await?;
+    call(&bed, &sandbox, "small", free()).await?;
+    let report = bed.engine.usage(&owner(), UsageAsked::default()).await?;
+    let rows: Vec<_> = report.rows.iter().map(|row| (row.model.as_deref(), row.calls, row.total_tokens)).collect();
+    assert_eq!(rows, [(Some("big"), 2, 1110), (Some("small"), 1, 2000)]);
+    let total = &report.total;
+    assert_eq!((total.calls, total.estimated, total.input_tokens, total.output_tokens), (3, 1, 2100, 10));
+    assert_eq!((total.total_tokens, total.usd), (3110, 0.001_21));
+    let by_day = bed.engine.usage(&owner(), UsageAsked { by: UsageBy::Day, ..UsageAsked::default() }).await?;
+    assert_eq!(by_day.total.total_tokens, 3110);
+    let backwards = UsageAsked { from: Some(Utc::now()), to: Some(Utc::now() - Duration::from_secs(9)), ..UsageAsked::default() };
+    assert_eq!(code(bed.engine.usage(&owner(), backwards).await), Some(Code::BadRequest));
+
+    let usage = bed.engine.session_usage(&owner(), sandbox.session.as_str()).await?;
+    assert_eq!((usage.session_id.as_str(), usage.call_count), (sandbox.session.as_str(), 3));
+    assert_eq!((usage.total_tokens, usage.prompt_tokens, usage.completion_tokens), (3110, 2100, 10));
+    let models: Vec<_> = usage.models.iter().map(|model| (model.model.as_str(), model.num_calls)).collect();
+    assert_eq!(models, [("small", 1), ("big", 2)], "most tokens first");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_is_switched_to_what_there_is() -> Tested {
+    let mut bed = bed().await?;
+    let sandbox = bed.create("a").await?;
+    let switch = |model: Option<&str>| SwitchModel { model: model.map(str::to_owned) };
+    let refused = bed.engine.switch_model("a", switch(Some("smal"))).await;
+    let problem = refused.err().ok_or("there is no such model")?;
+    assert_eq!(problem.code, Code::UnknownModel);
+    assert_eq!(problem.detail, "There is no model `smal`: did you mean `small`?");
+    for model in [Some("big"), Some("fast")] {
+        assert_eq!(bed.engine.switch_model("a", switch(model)).await?.model.as_deref(), model);
+    }
+    bed.restart().await?;
+    assert_eq!(bed.engine.budget(&owner(), "a").await?.model.as_deref(), Some("fast"));
+    let ledger = bed.engine.inner.gates.ledger.clone();
+    let _known = ledger.know(&sandbox.session).await?;
+    assert_eq!(ledger.model(&sandbox.session).as_deref(), Some("fast"));
+    assert_eq!(bed.engine.switch_model("a", switch(None)).await?.model, None);
+    assert_eq!(ledger.model(&sandbox.session), None, "for the next call");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_configured_is_shown() -> Tested {
+    let bed = bed().await?;
+    let info = bed.engine.gateway_info().await?;
+    let upstreams: Vec<_> = info.upstreams.iter().map(|of| (of.name.as_str(), of.url.as_str(), of.usable)).collect();
+    assert_eq!(upstreams, [("near", "http://[::1]:8080", true), ("vendor", "https://api.example.org/v1", false)]);
+    let models: Vec<_> = info.models.iter().map(|of| (of.name.as_str(), of.format.as_str(), of.output_usd)).collect();
+    assert_eq!(models, [("big", "openai", Some(6.0)), ("small", "anthropic", None)]);
+    assert_eq!(info.aliases.get("fast").map(String::as_str), Some("small"));
+    assert!(info.sets.contains_key("python") && info.errors.is_empty());
+    Ok(())
+}

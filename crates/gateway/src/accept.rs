@@ -1,0 +1,90 @@
+//! A sandbox's listener: a bounded number of connections at a time, the rest waits in the backlog; each is one task that
+//! owns everything it opens.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    gate::{Felt, Gate, Pulse},
+    proxy::{After, Proxy},
+};
+
+/// Of one request's head, in bytes and in lines.
+pub(crate) const HEAD: usize = 64 * 1024;
+pub(crate) const HEADERS: usize = 100;
+/// When descriptors have run out, trying again at once would only burn a processor.
+const BREATH: Duration = Duration::from_millis(50);
+
+pub(crate) async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: CancellationToken) {
+    let mut open = JoinSet::new();
+    loop {
+        let room = open.len() < gate.gateway.reach().settings.connections.max(1);
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(ended) = open.join_next(), if !open.is_empty() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a connection's task failed");
+                }
+            }
+            accepted = listener.accept(), if room => match accepted {
+                Ok((client, _)) => {
+                    open.spawn(connection(Arc::clone(&gate), client));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a sandbox's connection cannot be accepted");
+                    tokio::time::sleep(BREATH).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    open.shutdown().await;
+}
+
+async fn connection(gate: Arc<Gate>, client: TcpStream) {
+    let reach = gate.gateway.reach();
+    let pulse = Arc::new(Pulse::default());
+    let idle = reach.settings.idle_timeout;
+    if let Err(error) = client.set_nodelay(true) {
+        tracing::debug!(%error, "a client was gone before its first request");
+        return;
+    }
+    let proxy = Arc::new(Proxy::new(gate, reach, Arc::clone(&pulse)));
+    tokio::select! {
+        () = pulse.stopped(idle) => {}
+        () = Box::pin(speak(proxy, client)) => {}
+    }
+}
+
+async fn speak(proxy: Arc<Proxy>, client: TcpStream) {
+    let service = service_fn(|request| {
+        let proxy = Arc::clone(&proxy);
+        async move { Ok::<_, Infallible>(proxy.answer(request).await) }
+    });
+    let io = TokioIo::new(Felt { inner: client, pulse: Arc::clone(&proxy.pulse) });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(proxy.reach.settings.head_timeout)
+        .preserve_header_case(true)
+        .max_headers(HEADERS)
+        .max_buf_size(HEAD)
+        .serve_connection(io, service)
+        .with_upgrades()
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a client's connection ended");
+    }
+    match proxy.take_after() {
+        Some(After::Passage(passage)) => Box::pin(passage.run(&proxy.gate, &proxy.reach, &proxy.pulse)).await,
+        Some(After::Bridge(bridge)) => bridge.run(&proxy.pulse).await,
+        None => {}
+    }
+}

@@ -1,0 +1,250 @@
+//! One call, in a task of its own so that it outlives its client: reserve, send, pass the answer on, settle.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::{Response, body::Body as _, body::Incoming};
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    time::{sleep, timeout},
+};
+
+use super::{
+    hold::Hold,
+    meter::Meter,
+    outgoing::{self, Outgoing},
+    plan::Plan,
+    pool::Lease,
+    refusal::Refusal,
+    relay::{self, Relayed, Sender},
+    route::Endpoint,
+};
+use crate::{Gateway, Settings, Warden, body, body::Body, dial::Reach};
+
+pub(super) struct Call {
+    pub(super) endpoint: Endpoint,
+    pub(super) gateway: Gateway,
+    pub(super) warden: Arc<dyn Warden>,
+    pub(super) reach: Arc<Reach>,
+    pub(super) plan: Plan,
+    pub(super) outgoing: Outgoing,
+    pub(super) place: OwnedSemaphorePermit,
+    pub(super) large: Option<OwnedSemaphorePermit>,
+}
+
+/// How far an answer came.
+enum End {
+    Whole,
+    Broken(String),
+    /// The client went or does not read.
+    Gone,
+}
+
+impl Call {
+    /// The answer's head as soon as there is one; the rest goes on by itself.
+    pub(super) async fn start(self) -> Response<Body> {
+        let format = self.endpoint.format();
+        let (tell, told) = oneshot::channel();
+        tokio::spawn(self.run(tell));
+        match told.await {
+            Ok(Ok(response)) => response.map(body::stream),
+            Ok(Err(refusal)) => refusal.response(format),
+            Err(_) => Refusal::unavailable("the call was cut off".into()).response(format),
+        }
+    }
+
+    async fn run(mut self, mut tell: oneshot::Sender<Result<Response<Relayed>, Refusal>>) {
+        // in here, so that a client that goes meanwhile cannot make a reservation be forgotten
+        let mut hold = match self.hold().await {
+            Ok(hold) => hold,
+            Err(refusal) => {
+                let _ = tell.send(Err(refusal));
+                return;
+            }
+        };
+        let (lease, response) = match self.send(&mut hold, &mut tell).await {
+            Ok(answered) => answered,
+            Err(refusal) => {
+                let _ = tell.send(Err(refusal));
+                return;
+            }
+        };
+        self.outgoing.sent();
+        self.large = None;
+        let (head, body) = response.into_parts();
+        hold.answered(head.status.as_u16());
+        let meter = if head.status.is_success() {
+            Some(Meter::new(self.endpoint, &head.headers, self.plan.hide_usage))
+        } else {
+            hold.free(format!("the upstream answered {}", head.status.as_u16()));
+            None
+        };
+        let same_length = meter.as_ref().is_none_or(|meter| !meter.changes());
+        let (sender, relayed) = relay::relay(body.size_hint().exact().filter(|_| same_length));
+        let mut response = Response::new(relayed);
+        *response.status_mut() = head.status;
+        *response.headers_mut() = outgoing::passed_back(head.headers, same_length);
+        // a client that has gone is noticed by the first chunk
+        let _ = tell.send(Ok(response));
+        let mut answer = Answer { body, meter, hold };
+        if answer.pass_on(sender, &self.reach.settings).await {
+            // the place is free for the sandbox, whatever the connection still does
+            drop((answer, self.place));
+            lease.give_back().await;
+        }
+    }
+
+    async fn hold(&self) -> Result<Hold, Refusal> {
+        if self.endpoint == Endpoint::CountTokens {
+            return Ok(Hold::uncounted(&self.warden));
+        }
+        Hold::reserve(&self.warden, self.plan.reserve.clone()).await.map_err(Refusal::refused)
+    }
+
+    /// Sends it once: again only what certainly did not leave.
+    async fn send<T>(
+        &self,
+        hold: &mut Hold,
+        tell: &mut oneshot::Sender<T>,
+    ) -> Result<(Lease, Response<Incoming>), Refusal> {
+        let (name, settings) = (&self.plan.selected.upstream_name, &self.reach.settings);
+        loop {
+            let leased = self.gateway.llm.lease(&self.gateway, &self.plan.selected.upstream).await;
+            let mut lease = leased.map_err(|cause| {
+                let cause = format!("the upstream `{name}` cannot be reached: {cause}");
+                hold.free(&*cause);
+                Refusal::upstream(cause)
+            })?;
+            let request = self.outgoing.request(lease.h2()).map_err(|error| {
+                let cause = format!("the upstream `{name}` cannot be asked: {error}");
+                hold.free(&*cause);
+                Refusal::upstream(cause)
+            })?;
+            hold.sending();
+            let given_up = async {
+                tell.closed().await;
+                sleep(settings.llm_drain).await;
+            };
+            let sent = tokio::select! {
+                sent = timeout(settings.idle_timeout, lease.send(request)) => sent,
+                () = given_up => {
+                    hold.unknown("the client went, and the upstream did not answer");
+                    return Err(Refusal::upstream_slow("the client has gone".into()));
+                }
+            };
+            match sent {
+                Ok(Ok(response)) => return Ok((lease, response)),
+                Ok(Err(mut error)) => {
+                    let unsent = error.take_message().is_some();
+                    if unsent && lease.kept {
+                        continue;
+                    }
+                    let cause = format!("the upstream `{name}` broke the connection: {}", error.error());
+                    if unsent {
+                        hold.free(&*cause)
+                    } else {
+                        hold.unknown(&*cause)
+                    }
+                    return Err(Refusal::upstream(cause));
+                }
+                Err(_) => {
+                    let cause = format!("the upstream `{name}` did not answer within {:?}", settings.idle_timeout);
+                    hold.unknown(&*cause);
+                    return Err(Refusal::upstream_slow(cause));
+                }
+            }
+        }
+    }
+}
+
+/// An answer that is being read.
+struct Answer {
+    body: Incoming,
+    /// Absent if it costs nothing.
+    meter: Option<Meter>,
+    hold: Hold,
+}
+
+impl Answer {
+    /// Whether it was read to its end.
+    async fn pass_on(&mut self, sender: Sender, settings: &Settings) -> bool {
+        match self.to_client(sender, settings).await {
+            End::Whole => {
+                let note = self.meter.as_ref().map_or("", Meter::missing);
+                self.hold.unknown(note);
+                true
+            }
+            End::Broken(cause) => {
+                self.hold.unknown(cause);
+                false
+            }
+            End::Gone => {
+                let read_on = timeout(settings.llm_drain, self.read_on()).await;
+                self.hold.unknown(match read_on {
+                    Ok(cause) => format!("the client went, and {cause}"),
+                    Err(_) => "the client went, and the answer did not end in time".into(),
+                });
+                false
+            }
+        }
+    }
+
+    async fn to_client(&mut self, sender: Sender, settings: &Settings) -> End {
+        loop {
+            let chunk = tokio::select! {
+                biased;
+                chunk = timeout(settings.idle_timeout, self.chunk()) => chunk,
+                () = sender.gone() => return End::Gone,
+            };
+            let chunk = match chunk {
+                Ok(Ok(Some(chunk))) => chunk,
+                Ok(Ok(None)) => {
+                    let rest = self.meter.as_mut().map(Meter::finish).unwrap_or_default();
+                    // settled before the client can know the end, so that its next call finds the books up to date
+                    self.settle();
+                    let _ = sender.chunk(rest).await;
+                    let _ = sender.end().await;
+                    return End::Whole;
+                }
+                Ok(Err(cause)) => return End::Broken(format!("the answer broke off: {cause}")),
+                Err(_) => return End::Broken("the upstream fell silent".into()),
+            };
+            if !matches!(timeout(settings.idle_timeout, sender.chunk(chunk)).await, Ok(Ok(()))) {
+                return End::Gone;
+            }
+        }
+    }
+
+    /// The next bytes for the client; what they say of usage is settled already.
+    async fn chunk(&mut self) -> Result<Option<Bytes>, hyper::Error> {
+        while let Some(frame) = self.body.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            let Some(meter) = &mut self.meter else { return Ok(Some(data)) };
+            let passed = meter.push(data);
+            self.settle();
+            if !passed.is_empty() {
+                return Ok(Some(passed));
+            }
+        }
+        Ok(None)
+    }
+
+    fn settle(&mut self) {
+        if let (false, Some(usage)) = (self.hold.settled(), self.meter.as_ref().and_then(Meter::usage)) {
+            self.hold.used(usage);
+        }
+    }
+
+    /// For the usage alone; why there is none.
+    async fn read_on(&mut self) -> String {
+        while !self.hold.settled() {
+            match self.chunk().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return "the answer reports no usage".into(),
+                Err(error) => return format!("the answer broke off: {error}"),
+            }
+        }
+        String::new()
+    }
+}

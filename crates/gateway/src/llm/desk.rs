@@ -1,0 +1,82 @@
+//! What one sandbox's calls share: how many may be under way, also those whose client has gone, and how many large
+//! requests may be in memory.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::{HeaderMap, body::Incoming, header};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+
+use super::refusal::Refusal;
+use crate::Settings;
+
+/// A request beyond this is large.
+const LARGE: usize = 1 << 20;
+/// Large requests in memory at a time; others wait.
+const LARGE_ONES: usize = 8;
+
+pub(crate) struct Desk {
+    most: usize,
+    calls: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+}
+
+/// A request that was read, and its share of the memory.
+pub(super) struct Taken {
+    pub(super) body: Bytes,
+    pub(super) large: Option<OwnedSemaphorePermit>,
+}
+
+impl Desk {
+    /// As many calls as connections.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let most = settings.connections.clamp(1, Semaphore::MAX_PERMITS);
+        Self { most, calls: Arc::new(Semaphore::new(most)), large: Arc::new(Semaphore::new(LARGE_ONES)) }
+    }
+
+    /// A place for a call until it is settled.
+    pub(super) fn admit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
+            Refusal::busy(format!(
+                "this sandbox has {} calls under way, which is the most: wait for one to end",
+                self.most
+            ))
+        })
+    }
+
+    pub(super) async fn take(
+        &self,
+        headers: &HeaderMap,
+        mut body: Incoming,
+        settings: &Settings,
+    ) -> Result<Taken, Refusal> {
+        if let Some(encoding) = headers.get(header::CONTENT_ENCODING).filter(|value| *value != "identity") {
+            return Err(Refusal::encoded(&String::from_utf8_lossy(encoding.as_bytes()).escape_debug().to_string()));
+        }
+        let limit = settings.llm_body;
+        let stated = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+        if stated.is_some_and(|stated| stated > limit) {
+            return Err(Refusal::too_large(limit));
+        }
+        let mut taken = BytesMut::with_capacity(stated.unwrap_or(0).min(LARGE));
+        let mut large = None;
+        while let Some(frame) = timeout(settings.head_timeout, body.frame()).await.map_err(|_| Refusal::slow())? {
+            let frame = frame.map_err(|error| Refusal::invalid(format!("the request broke off: {error}")))?;
+            let Ok(data) = frame.into_data() else { continue };
+            let size = taken.len().saturating_add(data.len());
+            if size > limit {
+                return Err(Refusal::too_large(limit));
+            }
+            if size > LARGE && large.is_none() {
+                let permit = Arc::clone(&self.large).acquire_owned().await;
+                large = Some(permit.map_err(|_| Refusal::unavailable("the gateway is ending".into()))?);
+            }
+            taken.extend_from_slice(&data);
+        }
+        Ok(Taken { body: taken.freeze(), large })
+    }
+}

@@ -1,0 +1,172 @@
+//! Everything the gateway itself answers, in one place: what was refused, why, and what to do.
+
+use hyper::{
+    HeaderMap, Response, StatusCode,
+    header::{ACCEPT, CONTENT_TYPE, HeaderValue},
+};
+use sandbar_policy::{Decision, Effect, Host};
+use serde_json::json;
+
+use crate::{
+    Authority,
+    body::{Body, full},
+    dial::DialError,
+};
+
+/// How a refusal is written: `application/problem+json` for who asks for JSON, else text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Text,
+    Json,
+}
+
+impl Form {
+    pub(crate) fn of(request: &HeaderMap) -> Self {
+        let json = request
+            .get_all(ACCEPT)
+            .iter()
+            .any(|accept| accept.to_str().is_ok_and(|accept| accept.to_ascii_lowercase().contains("json")));
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
+/// An answer that is not the server's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) code: &'static str,
+    /// What was refused and why, a sentence.
+    pub(crate) detail: String,
+    /// What to do about it, a sentence.
+    pub(crate) fix: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(
+        status: StatusCode,
+        code: &'static str,
+        detail: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        Self { status, code, detail: detail.into(), fix: fix.into() }
+    }
+
+    /// By a rule, or by there being none.
+    pub(crate) fn by_rules(authority: &Authority, host: &Host, port: u16, decision: &Decision) -> Self {
+        let place = place(host, port);
+        let detail = match &decision.rule {
+            Some(rule) => format!("{place} is refused by the rule `{rule}`."),
+            None => format!("{place} is refused: no rule allows it."),
+        };
+        let fix = match (&decision.rule, decision.effect) {
+            (Some(_), Effect::Deny) => format!(
+                "The operator can see the rules with `sandbar net log {0}` and change them; `sandbar net allow {0} {place}` \
+                 does not override a deny rule.",
+                authority.sandbox()
+            ),
+            _ => format!("The operator can allow it with `sandbar net allow {} {place}`.", authority.sandbox()),
+        };
+        Self::new(StatusCode::FORBIDDEN, "network_denied", detail, fix)
+    }
+
+    /// By a person, or because nobody answered.
+    pub(crate) fn by_answer(authority: &Authority, host: &Host, port: u16, reason: &str) -> Self {
+        let place = place(host, port);
+        let detail = format!("{place} was asked for and refused: {}", sentence(reason));
+        let fix = format!("The operator can allow it with `sandbar net allow {} {place}`.", authority.sandbox());
+        Self::new(StatusCode::FORBIDDEN, "network_denied", detail, fix)
+    }
+
+    /// The server was allowed, but not reached.
+    pub(crate) fn unreachable(host: &Host, port: u16, error: &DialError) -> Self {
+        let place = place(host, port);
+        let (code, fix) = match error {
+            DialError::Refused(_) => {
+                ("address_denied", "If it is meant, the operator lists the range among the private ones.")
+            }
+            DialError::Tls(_) => {
+                ("upstream_tls", "The server has to show a certificate that the operator's roots verify.")
+            }
+            _ => ("upstream_unreachable", "Check the name and the port, and whether the server is up."),
+        };
+        Self::new(error.status(), code, format!("{place} cannot be reached: {error}."), fix)
+    }
+
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "bad_request",
+            detail,
+            "This is an HTTP proxy: use CONNECT for https, and http:// URLs in absolute form.",
+        )
+    }
+
+    pub(crate) fn response(&self, form: Form) -> Response<Body> {
+        let (kind, text) = if form == Form::Json {
+            let problem = json!({
+                "type": format!("urn:sandbar:problem:{}", self.code),
+                "title": self.status.canonical_reason().unwrap_or("refused"),
+                "status": self.status.as_u16(),
+                "code": self.code,
+                "detail": self.detail,
+                "fix": self.fix,
+            });
+            ("application/problem+json", problem.to_string())
+        } else {
+            ("text/plain; charset=utf-8", format!("sandbar: {}\n{}\n", self.detail, self.fix))
+        };
+        let mut response = Response::new(full(text));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        response.headers_mut().insert("sandbar-refusal", HeaderValue::from_static(self.code));
+        response
+    }
+}
+
+/// As it stands in a rule: without the ports a rule has by itself.
+pub(crate) fn place(host: &Host, port: u16) -> String {
+    let host = match host {
+        Host::Ip(std::net::IpAddr::V6(ip)) => format!("[{ip}]"),
+        host => host.to_string(),
+    };
+    if matches!(port, 443 | 80) { host } else { format!("{host}:{port}") }
+}
+
+fn sentence(reason: &str) -> String {
+    let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
+    if reason.ends_with(['.', '!', '?']) { reason } else { format!("{reason}.") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(rule: Option<&str>) -> Refusal {
+        let authority = Authority::generate("sbx-a").expect("authority");
+        let decision = Decision { effect: Effect::Deny, rule: rule.map(str::to_owned) };
+        Refusal::by_rules(&authority, &Host::Name("example.org".into()), 8443, &decision)
+    }
+
+    #[test]
+    fn it_says_what_why_and_how_to_ask() {
+        let refusal = denied(None);
+        assert_eq!(refusal.detail, "example.org:8443 is refused: no rule allows it.");
+        assert!(refusal.fix.contains("`sandbar net allow sbx-a example.org:8443`"), "{}", refusal.fix);
+        assert!(denied(Some("*.org")).detail.contains("by the rule `*.org`"));
+    }
+
+    #[test]
+    fn json_only_for_who_asks() {
+        let mut headers = HeaderMap::new();
+        let kind = |headers: &HeaderMap| denied(None).response(Form::of(headers)).headers()[CONTENT_TYPE].clone();
+        assert_eq!(kind(&headers), "text/plain; charset=utf-8");
+        headers.insert(ACCEPT, HeaderValue::from_static("text/html, application/JSON;q=0.5"));
+        assert_eq!(kind(&headers), "application/problem+json");
+    }
+
+    #[test]
+    fn an_address_is_written_as_in_a_rule() {
+        assert_eq!(place(&Host::Ip("2001:db8::1".parse().expect("v6")), 443), "[2001:db8::1]");
+        assert_eq!(place(&Host::Ip("2001:db8::1".parse().expect("v6")), 8080), "[2001:db8::1]:8080");
+    }
+}

@@ -1,0 +1,13 @@
+//! The gateway's egress half against real servers on loopback, asked by a scripted warden.
+
+mod broken;
+mod certificates;
+mod client;
+mod decisions;
+mod names;
+mod placeholders;
+mod server;
+mod streams;
+mod terminated;
+mod tunnels;
+mod world;
