@@ -58,9 +58,10 @@ impl Engine {
     pub async fn switch_model(&self, of: &str, request: SwitchModel) -> Result<Budget, Problem> {
         let session = self.inner.session(of).await?;
         if let Some(model) = &request.model {
-            let catalogue = self.inner.gates.config.current().catalogue.clone();
+            let catalogue = self.inner.gates.loaded().catalogue.clone();
             if !catalogue.models.contains_key(model) && !catalogue.aliases.contains_key(model) {
-                let known: Vec<_> = catalogue.models.keys().chain(catalogue.aliases.keys()).map(String::as_str).collect();
+                let known: Vec<_> =
+                    catalogue.models.keys().chain(catalogue.aliases.keys()).map(String::as_str).collect();
                 return Err(Problem::new(
                     Code::UnknownModel,
                     capitalised(&unknown("model", model, &known)),
@@ -138,14 +139,13 @@ impl Engine {
 
     pub async fn gateway_info(&self) -> Result<GatewayInfo, Problem> {
         let gates = &self.inner.gates;
-        let loaded = gates.config.current();
+        let loaded = gates.loaded();
         let catalogue = &loaded.catalogue;
         let usable = |upstream: &Upstream| match &upstream.secret {
             None => true,
-            Some(secret) => gates
-                .secrets
-                .reveal(&gates.vault, secret)
-                .is_some_and(|(_, _, hosts)| hosts.contains(&upstream.host)),
+            Some(secret) => {
+                gates.secrets.reveal(&gates.vault, secret).is_some_and(|(_, _, hosts)| hosts.contains(&upstream.host))
+            }
         };
         let upstreams = catalogue.upstreams.iter().map(|(name, upstream)| UpstreamInfo {
             name: name.clone(),

@@ -244,7 +244,7 @@ impl Owner {
     pub(crate) async fn meet(&self) -> Result<(Guest, Option<Door>), Problem> {
         let (guest, listener) = tokio::try_join!(self.greet(), gate::take(&*self.handle.provider, &self.handle.id))?;
         if listener.is_some() {
-            gate::trust(&self.handle, guest.clone(), self.inner.intercepts(&self.handle)).await?;
+            gate::trust(&self.inner, &self.handle, guest.clone()).await?;
         }
         let door = self.serve_gate(listener).await?;
         Ok((guest, door))

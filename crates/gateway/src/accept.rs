@@ -53,20 +53,30 @@ async fn connection(gate: Arc<Gate>, client: TcpStream) {
     let reach = gate.gateway.reach();
     let pulse = Arc::new(Pulse::default());
     let idle = reach.settings.idle_timeout;
-    if let Err(error) = client.set_nodelay(true) {
-        tracing::debug!(%error, "a client was gone before its first request");
-        return;
-    }
-    let proxy = Arc::new(Proxy::new(gate, reach, Arc::clone(&pulse)));
+    let own = match client.set_nodelay(true).and_then(|()| client.local_addr()) {
+        Ok(own) => own,
+        Err(error) => return tracing::debug!(%error, "a client was gone before its first request"),
+    };
+    let proxy = Arc::new(Proxy::new(gate, reach, Arc::clone(&pulse), own));
+    // each part has its own place in memory, which is given back when it is over: tunnels stay open long
+    let life = async {
+        let after = Box::pin(speak(&proxy, client)).await;
+        match after {
+            Some(After::Passage(passage)) => Box::pin(passage.run(&proxy.gate, &proxy.reach, &proxy.pulse)).await,
+            Some(After::Bridge(bridge)) => Box::pin(bridge.run(&proxy.pulse)).await,
+            None => {}
+        }
+    };
     tokio::select! {
         () = pulse.stopped(idle) => {}
-        () = Box::pin(speak(proxy, client)) => {}
+        () = life => {}
     }
 }
 
-async fn speak(proxy: Arc<Proxy>, client: TcpStream) {
+/// HTTP, until it is over or becomes something else.
+async fn speak(proxy: &Arc<Proxy>, client: TcpStream) -> Option<After> {
     let service = service_fn(|request| {
-        let proxy = Arc::clone(&proxy);
+        let proxy = Arc::clone(proxy);
         async move { Ok::<_, Infallible>(proxy.answer(request).await) }
     });
     let io = TokioIo::new(Felt { inner: client, pulse: Arc::clone(&proxy.pulse) });
@@ -82,9 +92,5 @@ async fn speak(proxy: Arc<Proxy>, client: TcpStream) {
     if let Err(error) = served {
         tracing::debug!(%error, "a client's connection ended");
     }
-    match proxy.take_after() {
-        Some(After::Passage(passage)) => Box::pin(passage.run(&proxy.gate, &proxy.reach, &proxy.pulse)).await,
-        Some(After::Bridge(bridge)) => bridge.run(&proxy.pulse).await,
-        None => {}
-    }
+    proxy.take_after()
 }

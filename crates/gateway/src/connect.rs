@@ -136,7 +136,7 @@ impl Passage {
             },
         };
         let terminated = Terminated::new(gate, reach, pulse, self.host, self.port, self.approved);
-        terminated.serve(client, ahead, first, self.record).await;
+        Box::pin(terminated.serve(client, ahead, first, self.record)).await;
     }
 }
 

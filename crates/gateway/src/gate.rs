@@ -41,7 +41,7 @@ impl Gate {
     ) -> Result<(), Refusal> {
         match decision.effect {
             Effect::Allow => Ok(()),
-            Effect::Deny => Err(Refusal::by_rules(&self.authority, host, port, decision)),
+            Effect::Deny => Err(Refusal::by_rules(&self.authority, host, port, seen.as_ref(), decision)),
             Effect::Ask => {
                 let question = Question {
                     host: host.clone(),

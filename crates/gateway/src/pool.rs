@@ -143,6 +143,7 @@ impl Pool {
                 .initial_stream_window_size(WINDOWS.0)
                 .initial_connection_window_size(WINDOWS.1)
                 .max_header_list_size(HEAD as u32)
+                .max_send_buf_size(HEAD)
                 .handshake(io)
                 .await
                 .map_err(|error| self.broken(&error))?;

@@ -1,9 +1,12 @@
 //! What a sandbox can ask of its gate: CONNECT, plain requests in absolute form, and the LLM endpoints.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use hyper::{
-    Method, Request, Response, StatusCode,
+    Method, Request, Response, StatusCode, Uri,
     body::Incoming,
     header::{CONTENT_TYPE, HeaderValue},
     http::uri::Scheme,
@@ -32,6 +35,8 @@ pub(crate) struct Proxy {
     pub(crate) gate: Arc<Gate>,
     pub(crate) reach: Arc<Reach>,
     pub(crate) pulse: Arc<Pulse>,
+    /// Where it was accepted.
+    own: SocketAddr,
     /// What the connection becomes when it no longer speaks HTTP.
     after: Mutex<Option<After>>,
     /// Connections to the server of the last plain request: clients tend to stay with one.
@@ -44,8 +49,8 @@ pub(crate) enum After {
 }
 
 impl Proxy {
-    pub(crate) fn new(gate: Arc<Gate>, reach: Arc<Reach>, pulse: Arc<Pulse>) -> Self {
-        Self { gate, reach, pulse, after: Mutex::default(), last: Mutex::default() }
+    pub(crate) fn new(gate: Arc<Gate>, reach: Arc<Reach>, pulse: Arc<Pulse>, own: SocketAddr) -> Self {
+        Self { gate, reach, pulse, own, after: Mutex::default(), last: Mutex::default() }
     }
 
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
@@ -58,7 +63,7 @@ impl Proxy {
                 Err(response) => response,
             };
         }
-        if request.uri().scheme().is_some() || request.uri().authority().is_some() {
+        if (request.uri().scheme().is_some() || request.uri().authority().is_some()) && !self.is_own(request.uri()) {
             return self.plain(request).await;
         }
         let path = request.uri().path();
@@ -73,6 +78,14 @@ impl Proxy {
         let detail = "There is nothing at this path of the proxy itself.";
         let fix = "Use it as a proxy: CONNECT for https, http:// URLs in absolute form.";
         Refusal::new(StatusCode::NOT_FOUND, "not_found", detail, fix).response(Form::of(request.headers()))
+    }
+
+    /// Clients that know no exceptions from the proxy ask the gate itself through the gate.
+    fn is_own(&self, uri: &Uri) -> bool {
+        let asked = uri.authority().and_then(|authority| Host::parse_authority(authority.as_str(), 80).ok());
+        let own = [Host::Ip(self.own.ip()), Host::Name("localhost".into())];
+        uri.scheme() == Some(&Scheme::HTTP)
+            && asked.is_some_and(|(host, port)| own.contains(&host) && port == self.own.port())
     }
 
     async fn plain(&self, request: Request<Incoming>) -> Response<Body> {

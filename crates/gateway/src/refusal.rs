@@ -4,13 +4,14 @@ use hyper::{
     HeaderMap, Response, StatusCode,
     header::{ACCEPT, CONTENT_TYPE, HeaderValue},
 };
-use sandbar_policy::{Decision, Effect, Host};
+use sandbar_policy::{Decision, Host};
 use serde_json::json;
 
 use crate::{
     Authority,
     body::{Body, full},
     dial::DialError,
+    gate::Seen,
 };
 
 /// How a refusal is written: `application/problem+json` for who asks for JSON, else text.
@@ -52,20 +53,23 @@ impl Refusal {
     }
 
     /// By a rule, or by there being none.
-    pub(crate) fn by_rules(authority: &Authority, host: &Host, port: u16, decision: &Decision) -> Self {
+    pub(crate) fn by_rules(
+        authority: &Authority,
+        host: &Host,
+        port: u16,
+        seen: Option<&Seen<'_>>,
+        decision: &Decision,
+    ) -> Self {
         let place = place(host, port);
-        let detail = match &decision.rule {
-            Some(rule) => format!("{place} is refused by the rule `{rule}`."),
-            None => format!("{place} is refused: no rule allows it."),
+        let what =
+            seen.map_or_else(|| place.clone(), |seen| format!("{} {} of {place}", seen.method, brief(seen.path)));
+        let Some(rule) = &decision.rule else {
+            let detail = format!("{what} is refused: no rule allows it.");
+            let fix = format!("The operator can allow it with `sandbar net allow {} {place}`.", authority.sandbox());
+            return Self::new(StatusCode::FORBIDDEN, "network_denied", detail, fix);
         };
-        let fix = match (&decision.rule, decision.effect) {
-            (Some(_), Effect::Deny) => format!(
-                "The operator can see the rules with `sandbar net log {0}` and change them; `sandbar net allow {0} {place}` \
-                 does not override a deny rule.",
-                authority.sandbox()
-            ),
-            _ => format!("The operator can allow it with `sandbar net allow {} {place}`.", authority.sandbox()),
-        };
+        let detail = format!("{what} is refused by the rule `{rule}`.");
+        let fix = "Deny rules come before all others: the operator has to take this one away.";
         Self::new(StatusCode::FORBIDDEN, "network_denied", detail, fix)
     }
 
@@ -132,6 +136,14 @@ pub(crate) fn place(host: &Host, port: u16) -> String {
     if matches!(port, 443 | 80) { host } else { format!("{host}:{port}") }
 }
 
+/// Long paths say no more than their beginning.
+fn brief(path: &str) -> String {
+    match path.char_indices().nth(200) {
+        Some((at, _)) => format!("{}…", &path[..at]),
+        None => path.to_owned(),
+    }
+}
+
 fn sentence(reason: &str) -> String {
     let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
     if reason.ends_with(['.', '!', '?']) { reason } else { format!("{reason}.") }
@@ -139,12 +151,14 @@ fn sentence(reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sandbar_policy::Effect;
+
     use super::*;
 
     fn denied(rule: Option<&str>) -> Refusal {
         let authority = Authority::generate("sbx-a").expect("authority");
         let decision = Decision { effect: Effect::Deny, rule: rule.map(str::to_owned) };
-        Refusal::by_rules(&authority, &Host::Name("example.org".into()), 8443, &decision)
+        Refusal::by_rules(&authority, &Host::Name("example.org".into()), 8443, None, &decision)
     }
 
     #[test]

@@ -147,6 +147,7 @@ impl Heard {
             .max_header_list_size(HEAD as u32)
             .initial_stream_window_size(WINDOWS.0)
             .initial_connection_window_size(WINDOWS.1)
+            .max_send_buf_size(HEAD)
             .serve_connection(TokioIo::new(io), service)
             .await;
         if let Err(error) = served {

@@ -1,7 +1,10 @@
 //! A server for this process alone, as `sandbar run` needs it: the same engine and routes over a private socket in a
 //! private temporary home. Everything in it dies with us, even when we are killed.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use futures_util::TryStreamExt as _;
 use sandbar_client::{Client, SandboxQuery};
@@ -34,14 +37,17 @@ impl Private {
     pub(crate) async fn open(context: &Context) -> Result<Self, Failure> {
         let (local, home) = local().await?;
         // Whoever has no home has none of these either.
-        if let Ok(theirs) = context.home() {
+        let theirs = context.home().ok();
+        if let Some(theirs) = &theirs {
             for name in THEIRS.into_iter().filter(|name| theirs.join(name).exists()) {
                 std::os::unix::fs::symlink(theirs.join(name), home.join(name))
                     .map_err(Failure::io(format!("failed to bring {name} into the private home")))?;
             }
         }
         let config = Config { home: home.clone(), providers: vec![Arc::new(local.clone())], asks: false };
-        let engine = Engine::open(config).await.map_err(|error| up::engine_failure(&error))?;
+        let engine = Engine::open(config)
+            .await
+            .map_err(|error| renamed(up::engine_failure(&error), &home, theirs.as_deref().unwrap_or(&home)))?;
         let options = Options { tcp: None, tls: None, socket: socket(&home), version: env!("CARGO_PKG_VERSION") };
         let server = Server::bind(engine.clone(), options).await.map_err(|error| up::bind_failure(&error))?;
         let client = Client::unix(socket(&home))?;
@@ -65,6 +71,14 @@ impl Private {
             print.warn(format!("the private home was not removed: {}", exit::chain(&error)));
         }
     }
+}
+
+/// A mistake is in the user's file, not at the place it was linked to.
+fn renamed(mut failure: Failure, private: &Path, theirs: &Path) -> Failure {
+    if let Failure::Told { what, .. } = &mut failure {
+        *what = what.replace(&private.display().to_string(), &theirs.display().to_string());
+    }
+    failure
 }
 
 async fn remove_sandboxes(client: &Client) -> sandbar_client::Result<()> {

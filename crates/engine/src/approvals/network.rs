@@ -1,7 +1,7 @@
 //! Approvals of connections: what a person is asked, and what the answers do.
 
 use chrono::TimeDelta;
-use sandbar_api::{Approval, ApprovalAnswer, ApprovalKind, ApprovalState, Choice, Problem, Role, SandboxId};
+use sandbar_api::{Approval, ApprovalAnswer, ApprovalKind, ApprovalState, Choice, Code, Problem, Role, SandboxId};
 use sandbar_gateway::Question;
 use sandbar_policy::{Host, Rule};
 use serde_json::{Value, json};
@@ -15,6 +15,8 @@ pub(super) const SANDBOX: &str = "sandbox";
 pub(super) const DENY: &str = "deny";
 /// Of a path, in a sentence.
 const SHOWN: usize = 200;
+/// Nobody can judge a longer path.
+const LONGEST_PATH: usize = 2048;
 
 /// What makes two questions the same one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -38,7 +40,21 @@ impl Key {
     }
 }
 
+/// Without the query: it may hold anything, and approvals are told and kept.
+pub(super) fn without_query(mut question: Question) -> Question {
+    if let Some(path) = &mut question.path
+        && let Some(end) = path.find('?')
+    {
+        path.truncate(end);
+    }
+    question
+}
+
 pub(super) fn ask(handle: &Handle, question: &Question) -> Result<Approval, Problem> {
+    if question.path.as_ref().is_some_and(|path| path.len() > LONGEST_PATH) {
+        let fix = "Allow the request by a rule.";
+        return Err(Problem::new(Code::TooLarge, "the path is too long to ask a person about", fix));
+    }
     let (now, sandbox) = (clock::now(), handle.sandbox());
     let target = Rule::exactly(&question.host, question.port).text;
     // Whatever the sandbox wrote there stays on its line.

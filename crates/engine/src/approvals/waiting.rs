@@ -98,6 +98,7 @@ impl Approvals {
         if !inner.gates.asks {
             return deny("there is nobody to ask in `sandbar run`: use a server (`sandbar up`), or allow it");
         }
+        let question = network::without_query(question);
         let key = Key::new(&handle.id, &question);
         loop {
             if *handle.fate.borrow() != Fate::Alive {

@@ -19,11 +19,11 @@ use std::{
 use sandbar_gateway::{Settings, llm::Catalogue};
 use sandbar_policy::{Price, Sets};
 
+pub(crate) use self::document::unknown;
 use self::{
     document::{Document, Mistake},
     file::Stamp,
 };
-pub(crate) use self::document::unknown;
 use crate::OpenError;
 
 const GATEWAY: &str = "gateway.toml";

@@ -47,10 +47,14 @@ pub(crate) fn open(
     Ok(Door { port, _serving: CancellationToken::drop_guard(stop) })
 }
 
-/// Tells programs inside whom to trust. An older guest has no gate either, and needs not know.
-pub(crate) async fn trust(handle: &Handle, mut guest: Guest, bundle: bool) -> Result<(), Problem> {
-    let request = TrustRequest { authority: handle.authority.certificate_pem().to_owned(), bundle };
-    match guest.trust(request).await {
+/// Tells programs inside whom to trust: the sandbox's own authority and, since tunnels are theirs to verify, whom the
+/// operator trusts beyond the host's roots. An older guest has no gate either, and needs not know.
+pub(crate) async fn trust(inner: &Inner, handle: &Handle, mut guest: Guest) -> Result<(), Problem> {
+    let loaded = inner.gates.loaded();
+    let extra = String::from_utf8_lossy(&loaded.settings.extra_roots);
+    let bundle = !extra.is_empty() || inner.intercepts(handle);
+    let authority = format!("{}{extra}", handle.authority.certificate_pem());
+    match guest.trust(TrustRequest { authority, bundle }).await {
         Ok(_) => Ok(()),
         Err(status) if status.code() == tonic::Code::Unimplemented => Ok(()),
         Err(status) => Err(problem::from_status(&status)),
@@ -59,16 +63,16 @@ pub(crate) async fn trust(handle: &Handle, mut guest: Guest, bundle: bool) -> Re
 
 impl Inner {
     /// Whether connections of this sandbox may be looked into, so that its programs must trust its authority.
-    pub(crate) fn intercepts(&self, handle: &Handle) -> bool {
-        let loaded = self.gates.config.current();
+    fn intercepts(&self, handle: &Handle) -> bool {
+        let loaded = self.gates.loaded();
         !handle.rules.secrets().is_empty() || handle.rules.policy(loaded.generation, &loaded.sets).inspects()
     }
 
     /// After rules or secrets changed: programs that run already find the certificates where they look for them.
     pub(crate) async fn spread_trust(&self, handle: &Handle) -> Result<(), Problem> {
         match handle.guest() {
-            Some(guest) if self.intercepts(handle) => trust(handle, guest, true).await,
-            _ => Ok(()),
+            Some(guest) => trust(self, handle, guest).await,
+            None => Ok(()),
         }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn environment(inner: &Inner, handle: &Handle) -> BTreeMap<String, St
     env.extend(BUNDLES.map(|name| (name.to_owned(), format!("{TRUST}/{BUNDLE}"))));
     env.extend(ADDITIONS.map(|name| (name.to_owned(), format!("{TRUST}/{AUTHORITY}"))));
     env.insert("APT_CONFIG".into(), format!("{TRUST}/apt.conf"));
-    let loaded = inner.gates.config.current();
+    let loaded = inner.gates.loaded();
     for format in loaded.catalogue.upstreams.values().map(|upstream| upstream.format) {
         let (url, key, path) = match format {
             Format::OpenAi => ("OPENAI_BASE_URL", "OPENAI_API_KEY", "openai/v1"),

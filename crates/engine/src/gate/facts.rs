@@ -56,6 +56,12 @@ impl Facts {
         }
     }
 
+    /// How many of a sandbox's are lost and not told yet.
+    #[cfg(test)]
+    pub(crate) fn lost(&self, sandbox: &SandboxId) -> u64 {
+        self.lost.0.lock().unwrap_or_else(PoisonError::into_inner).get(sandbox).copied().unwrap_or_default()
+    }
+
     /// All that was recorded is written when it returns, or was counted as lost.
     pub(crate) async fn close(&self) {
         let (done, closed) = oneshot::channel();

@@ -35,6 +35,8 @@ use crate::{
 const BEGINNING: usize = 1024;
 /// What a rate is about.
 const WINDOW: Duration = Duration::from_secs(60);
+/// Of a model's name or a note, in bytes: where any model is passed on, its name is whatever a sandbox wrote.
+const LONGEST: usize = 256;
 const RETRY_ORPHANS: Duration = Duration::from_secs(1);
 
 /// Cheap to clone. Never locked across an await.
@@ -202,7 +204,7 @@ impl Ledger {
             id: id.clone(),
             session: session.clone(),
             sandbox: sandbox.clone(),
-            model: call.model,
+            model: shortened(call.model),
             upstream: call.upstream,
             began_at,
             held_tokens: call.bound.tokens,
@@ -234,7 +236,8 @@ impl Ledger {
         self.end(&reservation.id, end);
     }
 
-    fn end(&self, id: &str, end: Settlement) {
+    fn end(&self, id: &str, mut end: Settlement) {
+        end.note = end.note.map(shortened);
         let settled = self.books().settle(id, end, self.now_ms());
         let Some((session, end)) = settled else { return };
         if self.0.orders.send(Order::End(session, end)).is_err() {
@@ -293,6 +296,11 @@ impl Shared {
         }
         Ok(account)
     }
+}
+
+fn shortened(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(LONGEST));
+    text
 }
 
 fn in_micros(limits: &SetBudget) -> Limits {

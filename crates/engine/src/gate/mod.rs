@@ -11,12 +11,18 @@ mod secrets;
 mod vault;
 mod warden;
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use sandbar_api::{Code, Problem, SandboxId, SessionId, Template};
 use sandbar_gateway::{Authority, Gateway};
 
-pub(crate) use config::{Config, unknown};
+pub(crate) use config::{Config, Loaded, unknown};
 pub(crate) use door::{Door, open, take, trust};
 pub(crate) use env::environment;
 pub(crate) use facts::Facts;
@@ -42,6 +48,8 @@ pub(crate) struct Gates {
     pub(crate) gateway: Gateway,
     /// Whether there is somebody to ask.
     pub(crate) asks: bool,
+    /// The configuration that the gateway was told last.
+    told: AtomicU64,
 }
 
 /// What a sandbox's handle keeps of its gate.
@@ -53,7 +61,8 @@ pub(crate) struct Furnished {
 impl Gates {
     pub(crate) async fn open(home: &Path, store: &Arc<dyn Store>, asks: bool) -> Result<Self, OpenError> {
         let config = Config::open(home)?;
-        let gateway = Gateway::new(config.current().settings.clone()).map_err(OpenError::Gateway)?;
+        let loaded = config.current();
+        let gateway = Gateway::new(loaded.settings.clone()).map_err(OpenError::Gateway)?;
         Ok(Self {
             vault: Vault::open(home)?,
             secrets: Secrets::load(&**store).await.map_err(OpenError::Store)?,
@@ -63,7 +72,19 @@ impl Gates {
             approvals: Approvals::load(&**store).await.map_err(OpenError::Store)?,
             gateway,
             asks,
+            told: AtomicU64::new(loaded.generation),
         })
+    }
+
+    /// The configuration as it is now, which the gateway then follows too.
+    pub(crate) fn loaded(&self) -> Arc<Loaded> {
+        let loaded = self.config.current();
+        if self.told.fetch_max(loaded.generation, Ordering::Relaxed) < loaded.generation
+            && let Err(error) = self.gateway.configure(loaded.settings.clone())
+        {
+            tracing::error!(error = &error as &dyn std::error::Error, "the gateway stays as it was configured before");
+        }
+        loaded
     }
 
     /// Gives a sandbox that is being made its certificate authority. Named after its session: its id may yet change to

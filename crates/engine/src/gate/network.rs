@@ -39,7 +39,7 @@ fn take_back(rules: &mut Vec<NetworkRule>, effect: Effect, added: &[Rule], sets:
 
 impl Inner {
     fn network(&self, handle: &Handle) -> Network {
-        let loaded = self.gates.config.current();
+        let loaded = self.gates.loaded();
         let rules = &handle.rules;
         let findings = rules.compiled(loaded.generation, &loaded.sets).findings.clone();
         let (own, _) = rules.own();
@@ -62,7 +62,7 @@ impl Engine {
             let fix = "Name at least one, for example api.github.com.";
             return Err(Problem::new(Code::BadRule, "There is no rule to add.", fix));
         }
-        let loaded = self.inner.gates.config.current();
+        let loaded = self.inner.gates.loaded();
         Policy::compile(added.iter().map(|rule| (effect, rule, Source::Sandbox)), &loaded.sets).map_err(|bad| {
             let detail = format!("`{}` cannot be used: {}", bad.text.escape_debug(), sentence(&bad.cause));
             Problem::new(Code::BadRule, detail, "Named sets are in sets.toml of the home.")
@@ -95,7 +95,7 @@ impl Engine {
                 if templates {
                     format!("It is its template's and stays; `sandbar net deny {name} …` goes before it.")
                 } else {
-                    format!("`sandbar net ls {name}` shows those it has.")
+                    format!("`sandbar net show {name}` shows those it has.")
                 },
             ))
         })
@@ -136,7 +136,7 @@ impl Engine {
                     "It may use it by its template; remove the secret, or take it out of the template for new sandboxes."
                         .to_owned()
                 } else {
-                    format!("`sandbar net ls {of}` shows those it may use.")
+                    format!("`sandbar net show {of}` shows those it may use.")
                 },
             ))
         })

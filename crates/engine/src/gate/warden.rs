@@ -28,7 +28,7 @@ impl SandboxWarden {
 impl Warden for SandboxWarden {
     fn policy(&self) -> Arc<Policy> {
         self.handle.activity.touch();
-        let loaded = self.inner.gates.config.current();
+        let loaded = self.inner.gates.loaded();
         self.handle.rules.policy(loaded.generation, &loaded.sets)
     }
 
@@ -52,7 +52,7 @@ impl Warden for SandboxWarden {
     }
 
     fn catalogue(&self) -> Arc<Catalogue> {
-        self.inner.gates.config.current().catalogue.clone()
+        self.inner.gates.loaded().catalogue.clone()
     }
 
     fn upstream_secret(&self, name: &str) -> Option<(Secret, Placement)> {
@@ -73,7 +73,7 @@ impl Warden for SandboxWarden {
 
     async fn reserve(&self, call: Reserve) -> Result<Reservation, Refused> {
         self.handle.activity.touch();
-        let price = self.inner.gates.config.current().price(&call.model);
+        let price = self.inner.gates.loaded().price(&call.model);
         self.inner.gates.ledger.reserve(&self.handle.session(), &self.handle.id, call, price).await
     }
 

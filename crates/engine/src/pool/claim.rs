@@ -157,7 +157,7 @@ async fn prepare_gate(claimed: &Owner, guest: &Guest) -> Result<Option<TcpListen
     let handle = &claimed.handle;
     let listener = gate::take(&*handle.provider, &handle.id).await?;
     if listener.is_some() {
-        gate::trust(handle, guest.clone(), claimed.inner.intercepts(handle)).await?;
+        gate::trust(&claimed.inner, handle, guest.clone()).await?;
     }
     Ok(listener)
 }

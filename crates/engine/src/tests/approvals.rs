@@ -5,11 +5,11 @@ use std::time::Duration;
 use sandbar_api::{
     AnswerApproval, Approval, ApprovalId, ApprovalState, Code, Effect, Problem, Role, SessionId, Source,
 };
-use sandbar_gateway::{Answer, Question};
-use sandbar_policy::{Host, Verdict};
+use sandbar_gateway::{Answer, Direction, Fact, Outcome, Question};
+use sandbar_policy::{Decision, Host, Verdict};
 use tokio::task::JoinHandle;
 
-use super::{Bed, Tested, code, owner, soon};
+use super::{Bed, Tested, code, disk::SmallDisk, owner, soon};
 use crate::{ApprovalQuery, Caller, Config, Engine};
 
 const ASKS: &str = "network.ask = [\"*.example.org\"]";
@@ -101,7 +101,17 @@ async fn different_questions_are_asked_apart_and_only_so_many() -> Tested {
     assert_eq!(odd.question, "Allow \"a\" to send POST /x\\n/y to a.example.org:443?");
     let choices: Vec<_> = odd.choices.iter().map(|choice| choice.id.as_str()).collect();
     assert_eq!(choices, ["once", "deny"], "no rule can be made for it");
-    for number in 3..32 {
+    // What stands in a query is nobody's business, and makes no other question.
+    for query in ["token=one", "token=two"] {
+        asked.push(asks(&bed, "a", request("a.example.org", "GET", &format!("/q?{query}"))?).await?);
+    }
+    let four = open(&bed, 4).await?;
+    let queried = four.iter().find(|approval| approval.context["method"] == "GET").ok_or("it was asked")?;
+    waiting(&bed, &queried.id, 2).await?;
+    assert_eq!(queried.context["path"], "/q");
+    let long = asks(&bed, "a", request("a.example.org", "GET", &"/x".repeat(1025))?).await?.await?;
+    assert!(denied(&long, "too long"), "{long:?}");
+    for number in 4..32 {
         asked.push(asks(&bed, "a", question(&format!("h{number}.example.org"))?).await?);
     }
     open(&bed, 32).await?;
@@ -203,7 +213,7 @@ async fn what_is_open_outlives_the_server_and_is_joined_by_who_asks_again() -> T
     assert!(denied(&asked.await?, "shutting down"));
     let again = asks(&bed, "a", question("api.example.org")?).await?;
     waiting(&bed, &approval.id, 1).await?;
-    assert_eq!(open(&bed, 1).await?, [approval.clone()]);
+    assert_eq!(open(&bed, 1).await?, std::slice::from_ref(&approval));
     answer(&bed, &approval.id, "once").await?;
     assert_eq!(again.await?, Answer::Allow);
     assert_eq!(code(answer(&bed, &approval.id, "deny").await), Some(Code::ApprovalClosed));
@@ -359,6 +369,53 @@ async fn where_there_is_nobody_to_ask_it_is_denied_at_once() -> Tested {
     assert!(denied(&answer, "nobody to ask"), "{answer:?}");
     assert_eq!(all(&bed.engine, &[]).await?, []);
     Ok(())
+}
+
+#[tokio::test]
+async fn on_a_full_disk_nothing_new_is_asked_and_what_was_asked_is_answered() -> Tested {
+    let name = "on_a_full_disk_nothing_new_is_asked_and_what_was_asked_is_answered";
+    let Some(disk) = SmallDisk::new(name)? else { return Ok(()) };
+    let bed = Bed::at(disk.path().join("home")).await?;
+    let sandbox = bed.create_of("a", ASKS).await?;
+    let asked = asks(&bed, "a", question("api.example.org")?).await?;
+    let approval = open(&bed, 1).await?.remove(0);
+    let facts = bed.engine.inner.gates.facts.clone();
+    disk.fill()?;
+    // The log may reuse space of its own for a while.
+    while bed.engine.ready().await.is_ok() {}
+    disk.fill()?;
+    let refused = asks(&bed, "a", question("other.example.org")?).await?.await?;
+    assert!(denied(&refused, "cannot be recorded: the disk is full"), "{refused:?}");
+    for _ in 0..10 {
+        facts.record(&sandbox.id, opened());
+    }
+    soon(|| async { (facts.lost(&sandbox.id) == 10).then_some(()) }).await?;
+    disk.fill()?;
+    answer(&bed, &approval.id, "sandbox").await?;
+    assert_eq!(asked.await?, Answer::Allow);
+    disk.free()?;
+    let told = || async {
+        let events = bed.engine.events(0, 1000, Some("a")).await.ok()?;
+        events.into_iter().find(|event| event.kind == "net.log_lost")
+    };
+    assert_eq!(soon(told).await?.data["count"], 10);
+    Ok(())
+}
+
+fn opened() -> Fact {
+    Fact {
+        direction: Direction::Tunnel,
+        host: "api.example.org".into(),
+        port: 443,
+        method: None,
+        path: None,
+        decision: Decision { effect: Effect::Allow, rule: None },
+        secrets: vec![],
+        outcome: Outcome::Opened,
+        sent: 0,
+        received: 0,
+        elapsed: Duration::ZERO,
+    }
 }
 
 impl Bed {

@@ -6,6 +6,7 @@ pub(crate) mod disk;
 mod forks;
 mod full;
 mod idle;
+mod ledger;
 mod life;
 mod limits;
 mod lives;

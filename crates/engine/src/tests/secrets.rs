@@ -36,7 +36,7 @@ async fn they_are_set_rotated_and_removed_at_once_and_outlive_the_server() -> Te
     assert_eq!((moved.created_at, moved.changed_at), (first.created_at, first.changed_at));
     assert_eq!(bed.revealed().as_deref(), Some(VALUE), "its value stays");
     bed.restart().await?;
-    assert_eq!(bed.engine.secrets().await?, [moved.clone()]);
+    assert_eq!(bed.engine.secrets().await?, std::slice::from_ref(&moved));
     assert_eq!(bed.revealed().as_deref(), Some(VALUE));
 
     let sandbox = bed.create("a").await?.id;

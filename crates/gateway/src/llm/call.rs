@@ -12,8 +12,9 @@ use tokio::{
 
 use super::{
     hold::Hold,
+    incoming::{self, Scrub},
     meter::Meter,
-    outgoing::{self, Outgoing},
+    outgoing::Outgoing,
     plan::Plan,
     pool::Lease,
     refusal::Refusal,
@@ -74,20 +75,21 @@ impl Call {
         self.large = None;
         let (head, body) = response.into_parts();
         hold.answered(head.status.as_u16());
-        let meter = if head.status.is_success() {
-            Some(Meter::new(self.endpoint, &head.headers, self.plan.hide_usage))
+        let key = self.outgoing.key();
+        let through = if head.status.is_success() {
+            Through::Counted(Meter::new(self.endpoint, &head.headers, self.plan.hide_usage))
         } else {
             hold.free(format!("the upstream answered {}", head.status.as_u16()));
-            None
+            key.and_then(Scrub::new).map_or(Through::Plain, Through::Scrubbed)
         };
-        let same_length = meter.as_ref().is_none_or(|meter| !meter.changes());
+        let same_length = through.same_length();
         let (sender, relayed) = relay::relay(body.size_hint().exact().filter(|_| same_length));
         let mut response = Response::new(relayed);
         *response.status_mut() = head.status;
-        *response.headers_mut() = outgoing::passed_back(head.headers, same_length);
+        *response.headers_mut() = incoming::headers(head.headers, same_length, key);
         // a client that has gone is noticed by the first chunk
         let _ = tell.send(Ok(response));
-        let mut answer = Answer { body, meter, hold };
+        let mut answer = Answer { body, through, hold };
         if answer.pass_on(sender, &self.reach.settings).await {
             // the place is free for the sandbox, whatever the connection still does
             drop((answer, self.place));
@@ -134,6 +136,12 @@ impl Call {
                 }
             };
             match sent {
+                // nothing was asked to be upgraded
+                Ok(Ok(response)) if response.status().is_informational() => {
+                    let cause = format!("the upstream `{name}` answered {}", response.status());
+                    hold.unknown(&*cause);
+                    return Err(Refusal::upstream(cause));
+                }
                 Ok(Ok(response)) => return Ok((lease, response)),
                 Ok(Err(mut error)) => {
                     let unsent = error.take_message().is_some();
@@ -161,18 +169,52 @@ impl Call {
 /// An answer that is being read.
 struct Answer {
     body: Incoming,
-    /// Absent if it costs nothing.
-    meter: Option<Meter>,
+    through: Through,
     hold: Hold,
+}
+
+/// What an answer passes on its way.
+enum Through {
+    Counted(Meter),
+    /// It costs nothing, but may repeat the key.
+    Scrubbed(Scrub),
+    Plain,
+}
+
+impl Through {
+    fn same_length(&self) -> bool {
+        match self {
+            Self::Counted(meter) => !meter.changes(),
+            Self::Scrubbed(_) => false,
+            Self::Plain => true,
+        }
+    }
+
+    fn push(&mut self, chunk: Bytes) -> Bytes {
+        match self {
+            Self::Counted(meter) => meter.push(chunk),
+            Self::Scrubbed(scrub) => scrub.push(&chunk),
+            Self::Plain => chunk,
+        }
+    }
+
+    fn finish(&mut self) -> Bytes {
+        match self {
+            Self::Counted(meter) => meter.finish(),
+            Self::Scrubbed(scrub) => scrub.finish(),
+            Self::Plain => Bytes::new(),
+        }
+    }
 }
 
 impl Answer {
     /// Whether it was read to its end.
     async fn pass_on(&mut self, sender: Sender, settings: &Settings) -> bool {
-        match self.to_client(sender, settings).await {
+        match self.feed(sender, settings).await {
             End::Whole => {
-                let note = self.meter.as_ref().map_or("", Meter::missing);
-                self.hold.unknown(note);
+                if let Through::Counted(meter) = &self.through {
+                    self.hold.unknown(meter.missing());
+                }
                 true
             }
             End::Broken(cause) => {
@@ -190,7 +232,7 @@ impl Answer {
         }
     }
 
-    async fn to_client(&mut self, sender: Sender, settings: &Settings) -> End {
+    async fn feed(&mut self, sender: Sender, settings: &Settings) -> End {
         loop {
             let chunk = tokio::select! {
                 biased;
@@ -200,7 +242,7 @@ impl Answer {
             let chunk = match chunk {
                 Ok(Ok(Some(chunk))) => chunk,
                 Ok(Ok(None)) => {
-                    let rest = self.meter.as_mut().map(Meter::finish).unwrap_or_default();
+                    let rest = self.through.finish();
                     // settled before the client can know the end, so that its next call finds the books up to date
                     self.settle();
                     let _ = sender.chunk(rest).await;
@@ -220,8 +262,7 @@ impl Answer {
     async fn chunk(&mut self) -> Result<Option<Bytes>, hyper::Error> {
         while let Some(frame) = self.body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
-            let Some(meter) = &mut self.meter else { return Ok(Some(data)) };
-            let passed = meter.push(data);
+            let passed = self.through.push(data);
             self.settle();
             if !passed.is_empty() {
                 return Ok(Some(passed));
@@ -231,7 +272,9 @@ impl Answer {
     }
 
     fn settle(&mut self) {
-        if let (false, Some(usage)) = (self.hold.settled(), self.meter.as_ref().and_then(Meter::usage)) {
+        if let (false, Through::Counted(meter)) = (self.hold.settled(), &self.through)
+            && let Some(usage) = meter.usage()
+        {
             self.hold.used(usage);
         }
     }

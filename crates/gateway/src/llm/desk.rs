@@ -73,7 +73,7 @@ impl Desk {
             }
             if size > LARGE && large.is_none() {
                 let permit = Arc::clone(&self.large).acquire_owned().await;
-                large = Some(permit.map_err(|_| Refusal::unavailable("the gateway is ending".into()))?);
+                large = Some(permit.map_err(|_| Refusal::ending())?);
             }
             taken.extend_from_slice(&data);
         }

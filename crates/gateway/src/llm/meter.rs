@@ -223,3 +223,76 @@ impl Tale {
 fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USAGE: &str = r#"{"prompt_tokens":3,"completion_tokens":4}"#;
+
+    fn stream(endpoint: Endpoint, hide: bool, text: &str) -> (String, Option<Usage>) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("Text/Event-Stream;charset=utf-8"));
+        let mut seen = None;
+        for size in [1, 3, text.len()] {
+            let mut meter = Meter::new(endpoint, &headers, hide);
+            let mut passed = Vec::new();
+            for chunk in text.as_bytes().chunks(size) {
+                passed.extend_from_slice(&meter.push(Bytes::copy_from_slice(chunk)));
+            }
+            passed.extend_from_slice(&meter.finish());
+            let result = (String::from_utf8(passed).expect("text"), meter.usage());
+            assert_eq!(seen.get_or_insert(result.clone()), &result, "in chunks of {size}");
+        }
+        seen.expect("a result")
+    }
+
+    #[test]
+    fn what_was_asked_for_to_count_is_taken_out_and_nothing_else() {
+        let text = format!(
+            ": hello\n\ndata: {{\"choices\":[],\"x\":{{\"usage\":null}}}}\n\ndata: {{\"choices\":[{{\"usage\":1}}],\"usage\":null}}\r\n\r\n\
+             data: {{\"usage\":{USAGE},\"choices\":[]}}\n\ndata: [DONE]\n\nrest"
+        );
+        let (passed, usage) = stream(Endpoint::Chat, true, &text);
+        assert_eq!(
+            passed,
+            ": hello\n\ndata: {\"choices\":[],\"x\":{\"usage\":null}}\n\ndata: {\"choices\":[{\"usage\":1}]}\r\n\r\ndata: [DONE]\n\nrest"
+        );
+        assert_eq!(usage, Some(Usage { input: 3, output: 4, ..Usage::default() }));
+        assert_eq!(stream(Endpoint::Chat, false, &text), (text, usage));
+    }
+
+    #[test]
+    fn usage_that_comes_with_every_chunk_counts_only_at_the_end() {
+        let chunk = format!("data: {{\"choices\":[{{}}],\"usage\":{USAGE}}}\n\n");
+        assert_eq!(stream(Endpoint::Chat, true, &chunk), (chunk.clone(), None));
+        let whole = format!("{chunk}data: [DONE]\n\n");
+        assert!(stream(Endpoint::Chat, true, &whole).1.is_some());
+    }
+
+    #[test]
+    fn a_message_that_breaks_off_before_its_end_says_too_little() {
+        let start =
+            "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":5,\"output_tokens\":1}}}\n\n";
+        let delta = "data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":7}}\n\n";
+        let stop = "data: {\"type\":\"message_stop\"}\n\n";
+        for (text, told) in [
+            (format!("{start}{delta}{stop}"), Some(7)),
+            (format!("{start}{delta}{delta}"), None),
+            (format!("{start}{stop}"), None),
+            (format!("{delta}{stop}"), None),
+        ] {
+            assert_eq!(stream(Endpoint::Messages, false, &text).1.map(|usage| usage.output), told, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_responses_tells_at_its_end_however_it_ends() {
+        for (kind, told) in [("completed", true), ("incomplete", true), ("failed", true), ("created", false)] {
+            let text = format!("data: {{\"type\":\"response.{kind}\",\"response\":{{\"usage\":{USAGE}}}}}\n\n");
+            assert_eq!(stream(Endpoint::Responses, false, &text).1.is_some(), told, "{kind}");
+        }
+        let text = "data: {\"type\":\"response.failed\",\"response\":{\"usage\":null}}\n\n";
+        assert_eq!(stream(Endpoint::Responses, false, text).1, None);
+    }
+}

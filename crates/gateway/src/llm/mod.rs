@@ -12,6 +12,7 @@ mod edit;
 #[cfg(test)]
 mod fuzz;
 mod hold;
+mod incoming;
 mod meter;
 mod models;
 mod outgoing;
@@ -76,7 +77,11 @@ async fn call(
     let (head, body) = request.into_parts();
     let taken = desk.take(&head.headers, body, &reach.settings).await?;
     let (catalogue, switched, held) = (warden.catalogue(), warden.model(), warden.budget());
-    let mut plan = plan::plan(endpoint, taken.body, &catalogue, switched.as_deref(), &held)?;
+    let large = taken.large.is_some();
+    let plan = move || plan::plan(endpoint, taken.body, &catalogue, switched.as_deref(), &held);
+    // reading megabytes would hold up everybody else's chunks
+    let plan = if large { tokio::task::spawn_blocking(plan).await.map_err(|_| Refusal::ending())? } else { plan() };
+    let mut plan = plan?;
     let body = std::mem::take(&mut plan.body);
     let outgoing = Outgoing::new(endpoint, head.uri.query(), &head.headers, &plan.selected, warden.as_ref(), body)?;
     let (gateway, warden) = (gateway.clone(), Arc::clone(warden));

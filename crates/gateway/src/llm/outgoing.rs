@@ -11,30 +11,12 @@ use hyper::{
 use sandbar_policy::{Host, Placement};
 
 use super::{refusal::Refusal, route::Endpoint, select::Selected};
-use crate::Warden;
+use crate::{Secret, Warden};
 
 const PASSED: &[&str] =
     &["content-type", "accept", "user-agent", "anthropic-version", "anthropic-beta", "openai-beta", "idempotency-key"];
 /// What the vendors' own libraries say of themselves.
 const LIBRARIES: &str = "x-stainless-";
-
-/// Headers of an answer that end here: those of its connection, and those that tell whose account it is.
-const KEPT_BACK: &[&str] = &[
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "alt-svc",
-    "set-cookie",
-    "strict-transport-security",
-    "openai-organization",
-    "openai-project",
-    "anthropic-organization-id",
-];
 
 pub(super) struct Outgoing {
     authority: String,
@@ -42,6 +24,7 @@ pub(super) struct Outgoing {
     path: String,
     headers: HeaderMap,
     body: Bytes,
+    key: Option<Secret>,
 }
 
 impl Outgoing {
@@ -71,7 +54,7 @@ impl Outgoing {
             }
         }
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let mut outgoing = Self { authority, scheme, path, headers, body };
+        let mut outgoing = Self { authority, scheme, path, headers, body, key: None };
         if upstream.secret.is_some() {
             outgoing.put_key(selected, warden)?;
         }
@@ -96,6 +79,7 @@ impl Outgoing {
             Placement::Query { name } => {
                 let join = if self.path.contains('?') { '&' } else { '?' };
                 self.path = format!("{}{join}{}={}", self.path, escaped(name), escaped(key.expose()));
+                self.key = Some(key);
                 return Ok(());
             }
             Placement::Body => {
@@ -107,7 +91,13 @@ impl Outgoing {
         };
         value.set_sensitive(true);
         self.headers.insert(header, value);
+        self.key = Some(key);
         Ok(())
+    }
+
+    /// What must not come back.
+    pub(super) fn key(&self) -> Option<&Secret> {
+        self.key.as_ref()
     }
 
     /// Gives up the body, which may be large.
@@ -129,17 +119,6 @@ impl Outgoing {
         }
         Ok(request)
     }
-}
-
-/// What the client gets of an answer's headers. `length`: whether it stays as long as it is.
-pub(super) fn passed_back(mut headers: HeaderMap, length: bool) -> HeaderMap {
-    for name in KEPT_BACK {
-        headers.remove(*name);
-    }
-    if !length {
-        headers.remove(header::CONTENT_LENGTH);
-    }
-    headers
 }
 
 /// For a query; everything but letters and digits.

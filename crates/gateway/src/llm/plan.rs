@@ -16,6 +16,8 @@ use super::{
 };
 use crate::{Held, Reserve};
 
+/// Of a model: where an upstream takes any, it is kept in the books as it was asked for.
+const LONGEST_NAME: usize = 256;
 /// Names that are read here. Written in another case a vendor might still take them for these.
 const READ: &[&str] = &[
     "model",
@@ -114,8 +116,15 @@ fn asked_model<'r>(root: &'r Node<'_>) -> Result<&'r str, Refusal> {
     let Some(model) = root.get("model") else {
         return Err(Refusal::field("model", "it is missing"));
     };
-    model.text().ok_or_else(|| Refusal::field("model", "it must be a text"))
+    let model = model.text().ok_or_else(|| Refusal::field("model", "it must be a text"))?;
+    if model.is_empty() || model.len() > LONGEST_NAME {
+        return Err(Refusal::field("model", format_args!("it must have 1 to {LONGEST_NAME} bytes")));
+    }
+    Ok(model)
 }
+
+/// A field, and the cap that it is given.
+type MissingCap = (&'static str, u64);
 
 /// The bound under a budget, and the cap that has to be set because the request has none.
 fn within(
@@ -125,7 +134,7 @@ fn within(
     selected: &Selected,
     left: u64,
     priced: bool,
-) -> Result<(Bound, Option<(&'static str, u64)>), Refusal> {
+) -> Result<(Bound, Option<MissingCap>), Refusal> {
     let name = &selected.name;
     if priced && selected.model.as_ref().is_none_or(|model| model.price.is_none()) {
         return Err(Refusal::field(
@@ -177,4 +186,80 @@ fn usage_option(root: &Node<'_>, body: &[u8]) -> Option<String> {
 fn edited(body: &[u8], edits: &[(&str, String)]) -> Result<Bytes, Refusal> {
     let edited = edit::set(body, edits).ok_or_else(|| Refusal::invalid("the request is not a JSON object"))?;
     Ok(edited.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::llm::{Format, Upstream};
+    use sandbar_policy::{Host, Price};
+
+    const ANY: &str = "vendor-of-any";
+
+    fn catalogue() -> Catalogue {
+        let host = Host::Name("vendor.test".into());
+        let upstream = Upstream {
+            format: Format::OpenAi,
+            tls: true,
+            host,
+            port: 443,
+            path: String::new(),
+            secret: None,
+            any_model: true,
+        };
+        let price = Some(Price { input: 1_000_000, output: 2_000_000, cached_input: 0, cache_write: 0 });
+        let model = Model { upstream: ANY.into(), vendor_name: None, price, max_output: None, image_tokens: 0 };
+        let mut catalogue = Catalogue::default();
+        catalogue.upstreams.insert(ANY.into(), upstream);
+        catalogue.models.insert("m".into(), model);
+        catalogue
+    }
+
+    fn planned(endpoint: Endpoint, body: &str, held: &Held) -> Result<(String, Amount), String> {
+        let plan = plan(endpoint, Bytes::copy_from_slice(body.as_bytes()), &catalogue(), None, held);
+        let plan = plan.map_err(|refusal| refusal.message)?;
+        Ok((String::from_utf8_lossy(&plan.body).into_owned(), plan.reserve.bound))
+    }
+
+    #[test]
+    fn what_is_left_is_the_cap_where_nothing_else_is_said() {
+        let held = Held::Budget { left: 124, priced: false };
+        let (body, bound) = planned(Endpoint::Chat, r#"{"model":"m","n":2 }"#, &held).expect("a plan");
+        assert_eq!((body.as_str(), bound.tokens), (r#"{"max_completion_tokens":52,"model":"m","n":2 }"#, 124));
+        // too little even for the least: the books are asked all the same, and refuse it with their numbers
+        let held = Held::Budget { left: 5, priced: false };
+        let (body, bound) = planned(Endpoint::Responses, r#"{"model":"m"}"#, &held).expect("a plan");
+        assert_eq!((body.as_str(), bound.tokens), (r#"{"max_output_tokens":16,"model":"m"}"#, 13 + 16));
+    }
+
+    #[test]
+    fn a_budget_in_dollars_alone_needs_a_cap_and_a_price() {
+        let held = Held::Budget { left: u64::MAX, priced: true };
+        let refused = planned(Endpoint::Chat, r#"{"model":"m"}"#, &held).expect_err("no cap");
+        assert!(refused.contains("`max_completion_tokens`") && refused.contains("`max_output`"), "{refused}");
+        let refused = planned(Endpoint::Chat, r#"{"model":"other","max_tokens":1}"#, &held).expect_err("no price");
+        assert!(refused.contains("no price is configured for `other`"), "{refused}");
+        let (_, bound) = planned(Endpoint::Chat, r#"{"model":"m","max_tokens":9}"#, &held).expect("a plan");
+        assert_eq!(bound, Amount { tokens: 28 + 9, micros: 28 + 18 });
+    }
+
+    #[test]
+    fn without_a_budget_only_usage_is_asked_for() {
+        let body = r#"{"model":"m","previous_response_id":"r","n":-5}"#;
+        assert_eq!(planned(Endpoint::Responses, body, &Held::Counted).map(|(body, _)| body), Ok(body.into()));
+        let (body, _) = planned(Endpoint::Chat, r#"{"model":"m","stream":true}"#, &Held::Counted).expect("a plan");
+        assert_eq!(body, r#"{"stream_options":{"include_usage":true},"model":"m","stream":true}"#);
+        // what the vendor refuses anyway stays as it is
+        let body = r#"{"model":"m","stream":true,"stream_options":7}"#;
+        assert_eq!(planned(Endpoint::Chat, body, &Held::Counted).map(|(body, _)| body), Ok(body.into()));
+    }
+
+    #[test]
+    fn a_name_is_neither_empty_nor_endless() {
+        for model in ["", &"x".repeat(257)] {
+            let refused =
+                planned(Endpoint::Chat, &format!("{{\"model\":\"{model}\"}}"), &Held::Counted).expect_err("a name");
+            assert!(refused.contains("1 to 256 bytes"), "{refused}");
+        }
+    }
 }

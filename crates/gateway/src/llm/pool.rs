@@ -29,6 +29,10 @@ const IDLE: Duration = Duration::from_secs(30);
 const KEPT: usize = 256;
 /// Calls on one HTTP/2 connection; what servers usually grant.
 const STREAMS: usize = 100;
+/// What an upstream may send ahead of a client that does not read. A connection has room for all of its streams: sandboxes
+/// share it, and one that does not read must not hold up the others.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = STREAMS as u32 * STREAM_WINDOW;
 const PING: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -109,7 +113,8 @@ impl Pool {
         let io = TokioIo::new(connected.stream);
         let line = if connected.h2 {
             let mut builder = http2::Builder::new(TokioExecutor::new());
-            builder.timer(TokioTimer::new()).keep_alive_interval(PING).adaptive_window(true);
+            builder.timer(TokioTimer::new()).keep_alive_interval(PING);
+            builder.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
             let (sender, connection) = builder.handshake(io).await.map_err(|error| error.to_string())?;
             tokio::spawn(connection);
             let users = Arc::new(());

@@ -76,6 +76,10 @@ impl Refusal {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
+    pub(super) fn ending() -> Self {
+        Self::unavailable("the gateway is ending".into())
+    }
+
     /// As the books refuse it.
     pub(super) fn refused(refused: Refused) -> Self {
         let (session, short) = match refused {

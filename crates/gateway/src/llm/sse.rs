@@ -51,7 +51,14 @@ impl Splitter {
             self.seen += 1;
             match byte {
                 // the LF of a CRLF whose CR has ended the line, and perhaps the event, already
-                b'\n' if self.cr => self.cr = false,
+                b'\n' if self.cr => {
+                    self.cr = false;
+                    if self.seen == 1 {
+                        // belongs to what has passed, whatever becomes of the next event
+                        self.seen = 0;
+                        pieces.push(Piece::Part(self.kept.split_to(1).freeze()));
+                    }
+                }
                 b'\n' | b'\r' => {
                     self.cr = *byte == b'\r';
                     if !std::mem::take(&mut self.filled) {

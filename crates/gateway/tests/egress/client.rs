@@ -1,6 +1,6 @@
 //! Clients inside the sandbox, as far as the gateway can tell.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -25,31 +25,31 @@ use crate::world::World;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
-pub struct Reply {
-    pub status: u16,
-    pub headers: HeaderMap,
-    pub body: Bytes,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl Reply {
-    pub async fn read(response: Response<Incoming>) -> Self {
+    pub(crate) async fn read(response: Response<Incoming>) -> Self {
         let (parts, body) = response.into_parts();
         let body = tokio::time::timeout(PATIENCE, body.collect()).await.expect("in time").expect("a body").to_bytes();
         Self { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
 /// Writes bytes and reads an answer's head and what came with it.
-pub async fn raw(stream: &mut TcpStream, bytes: &[u8]) -> String {
+pub(crate) async fn raw(stream: &mut TcpStream, bytes: &[u8]) -> String {
     stream.write_all(bytes).await.expect("written");
     head(stream).await
 }
 
-pub async fn head(stream: &mut TcpStream) -> String {
+pub(crate) async fn head(stream: &mut TcpStream) -> String {
     let mut got = Vec::new();
     let read = async {
         let mut buffer = [0; 4096];
@@ -70,36 +70,46 @@ pub async fn head(stream: &mut TcpStream) -> String {
 }
 
 impl World {
-    pub async fn dial(&self) -> TcpStream {
+    pub(crate) async fn dial(&self) -> TcpStream {
         TcpStream::connect(self.proxy).await.expect("the gateway accepts")
     }
 
     /// What CONNECT is answered with.
-    pub async fn connect_raw(&self, target: &str) -> (TcpStream, String) {
+    pub(crate) async fn connect_raw(&self, target: &str) -> (TcpStream, String) {
         let mut stream = self.dial().await;
         let answer = raw(&mut stream, format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes()).await;
         (stream, answer)
     }
 
     /// A tunnel that has to be given.
-    pub async fn connect(&self, target: &str) -> TcpStream {
+    pub(crate) async fn connect(&self, target: &str) -> TcpStream {
         let (stream, answer) = self.connect_raw(target).await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         stream
     }
 
     /// A tunnel with TLS in it, asking for `sni`.
-    pub async fn tls_as(&self, target: &str, sni: &str, protocols: &[&str]) -> std::io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn tls_as(
+        &self,
+        target: &str,
+        sni: &str,
+        protocols: &[&str],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let stream = self.connect(target).await;
         self.greet(stream, sni, protocols).await
     }
 
-    pub async fn greet(&self, io: TcpStream, sni: &str, protocols: &[&str]) -> std::io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn greet(
+        &self,
+        io: TcpStream,
+        sni: &str,
+        protocols: &[&str],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(sni.to_owned()).expect("a name");
         TlsConnector::from(self.trusting(protocols)).connect(name, io).await
     }
 
-    pub async fn tls(&self, host: &str, port: u16, protocols: &[&str]) -> TlsStream<TcpStream> {
+    pub(crate) async fn tls(&self, host: &str, port: u16, protocols: &[&str]) -> TlsStream<TcpStream> {
         self.tls_as(&format!("{host}:{port}"), host, protocols).await.expect("TLS")
     }
 
@@ -118,7 +128,7 @@ impl World {
     }
 
     /// HTTP/1.1 through CONNECT and TLS.
-    pub async fn http1<B>(&self, host: &str, port: u16) -> http1::SendRequest<B>
+    pub(crate) async fn http1<B>(&self, host: &str, port: u16) -> http1::SendRequest<B>
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -130,7 +140,7 @@ impl World {
     }
 
     /// HTTP/2 through CONNECT and TLS.
-    pub async fn http2<B>(&self, host: &str, port: u16) -> http2::SendRequest<B>
+    pub(crate) async fn http2<B>(&self, host: &str, port: u16) -> http2::SendRequest<B>
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -143,11 +153,11 @@ impl World {
     }
 
     /// One request over HTTP/1.1 through CONNECT and TLS; Host is set.
-    pub async fn get(&self, host: &str, port: u16, path: &str, headers: &[(&str, &str)]) -> Reply {
+    pub(crate) async fn get(&self, host: &str, port: u16, path: &str, headers: &[(&str, &str)]) -> Reply {
         self.send(host, port, request("GET", path, headers, "")).await
     }
 
-    pub async fn send(&self, host: &str, port: u16, mut request: Request<Full<Bytes>>) -> Reply {
+    pub(crate) async fn send(&self, host: &str, port: u16, mut request: Request<Full<Bytes>>) -> Reply {
         let mut sender = self.http1(host, port).await;
         let authority = if port == 443 { host.to_owned() } else { format!("{host}:{port}") };
         request.headers_mut().insert("host", authority.parse().expect("a header"));
@@ -155,7 +165,7 @@ impl World {
     }
 
     /// A plain request in absolute form.
-    pub async fn plain(&self, url: &str, headers: &[(&str, &str)]) -> Reply {
+    pub(crate) async fn plain(&self, url: &str, headers: &[(&str, &str)]) -> Reply {
         let mut sender = self.plain_sender().await;
         let host = url.parse::<hyper::Uri>().expect("a URL").authority().expect("a host").to_string();
         let mut request = request("GET", url, headers, "");
@@ -163,14 +173,14 @@ impl World {
         Reply::read(sender.send_request(request).await.expect("an answer")).await
     }
 
-    pub async fn plain_sender(&self) -> http1::SendRequest<Full<Bytes>> {
+    pub(crate) async fn plain_sender(&self) -> http1::SendRequest<Full<Bytes>> {
         let (sender, connection) = http1::handshake(TokioIo::new(self.dial().await)).await.expect("HTTP/1.1");
         tokio::spawn(connection.with_upgrades());
         sender
     }
 }
 
-pub fn request(method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> Request<Full<Bytes>> {
+pub(crate) fn request(method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> Request<Full<Bytes>> {
     let mut request = Request::builder().method(method).uri(target);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -179,11 +189,7 @@ pub fn request(method: &str, target: &str, headers: &[(&str, &str)], body: &str)
 }
 
 /// Whether the other side is done with us.
-pub async fn ends(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> bool {
+pub(crate) async fn ends(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> bool {
     let mut rest = Vec::new();
     tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.is_ok()
-}
-
-pub fn at(address: SocketAddr) -> String {
-    format!("a.example.test:{}", address.port())
 }

@@ -192,11 +192,36 @@ async fn who_goes_away_stops_asking() {
 }
 
 #[tokio::test]
+async fn who_goes_away_inside_http2_stops_asking() {
+    let server = Server::tls().await;
+    let port = server.port();
+    let world = World::new(&[(Ask, &format!("a.example.test:{port} GET /**"))]).await;
+    let sender = world.http2("a.example.test", port).await;
+    let url = format!("https://a.example.test:{port}/");
+    let ask = |mut sender: hyper::client::conn::http2::SendRequest<_>, url: String| {
+        tokio::spawn(async move { sender.send_request(request("GET", &url, &[], "")).await })
+    };
+    let one = ask(sender.clone(), url.clone());
+    let (_, mut first) = world.question().await;
+    let two = ask(sender.clone(), url);
+    let (_, mut second) = world.question().await;
+    one.abort();
+    tokio::time::timeout(Duration::from_secs(10), first.closed()).await.expect("one is given up");
+    assert!(!second.is_closed(), "the other one still waits");
+    two.abort();
+    drop(sender);
+    tokio::time::timeout(Duration::from_secs(10), second.closed()).await.expect("all are given up");
+    assert!(server.seen().is_empty());
+}
+
+#[tokio::test]
 async fn its_own_pages() {
     let world = World::new(&[]).await;
     let mut stream = world.dial().await;
     let page = raw(&mut stream, b"GET / HTTP/1.1\r\nHost: gateway\r\n\r\n").await;
     assert!(page.starts_with("HTTP/1.1 200 ") && page.contains("way out"), "{page}");
+    let through = format!("GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\n\r\n", world.proxy);
+    assert!(raw(&mut stream, through.as_bytes()).await.contains("way out"), "asked through itself");
     assert!(raw(&mut stream, b"GET /x HTTP/1.1\r\nHost: gateway\r\n\r\n").await.starts_with("HTTP/1.1 404 "));
     let answer = raw(&mut stream, b"GET https://a.example.test/ HTTP/1.1\r\nHost: a.example.test\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("CONNECT"), "{answer}");

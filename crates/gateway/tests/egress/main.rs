@@ -6,6 +6,7 @@ mod client;
 mod decisions;
 mod names;
 mod placeholders;
+mod real;
 mod server;
 mod streams;
 mod terminated;

@@ -30,15 +30,15 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-pub type Body = StreamBody<Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>>;
+pub(crate) type Body = StreamBody<Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>>;
 
 /// The one that the gateway is told to trust.
-pub fn authority() -> &'static CertifiedIssuer<'static, KeyPair> {
+pub(crate) fn authority() -> &'static CertifiedIssuer<'static, KeyPair> {
     static AUTHORITY: OnceLock<CertifiedIssuer<'static, KeyPair>> = OnceLock::new();
     AUTHORITY.get_or_init(|| issuer("the tests' authority"))
 }
 
-pub fn issuer(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+pub(crate) fn issuer(name: &str) -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(rcgen::DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -46,11 +46,11 @@ pub fn issuer(name: &str) -> CertifiedIssuer<'static, KeyPair> {
 }
 
 /// What a server shows: by default names of `example.test`, valid now, by the trusted authority.
-pub struct Shown {
-    pub names: Vec<String>,
-    pub expired: bool,
-    pub issuer: Option<CertifiedIssuer<'static, KeyPair>>,
-    pub protocols: Vec<&'static str>,
+pub(crate) struct Shown {
+    pub(crate) names: Vec<String>,
+    pub(crate) expired: bool,
+    pub(crate) issuer: Option<CertifiedIssuer<'static, KeyPair>>,
+    pub(crate) protocols: Vec<&'static str>,
 }
 
 impl Default for Shown {
@@ -81,37 +81,37 @@ impl Shown {
 }
 
 #[derive(Debug, Clone)]
-pub struct Seen {
-    pub method: String,
-    pub target: String,
-    pub version: Version,
-    pub headers: HeaderMap,
-    pub body: Bytes,
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) version: Version,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
-pub struct Server {
-    pub address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
-    pub connections: Arc<std::sync::atomic::AtomicUsize>,
+    pub(crate) connections: Arc<std::sync::atomic::AtomicUsize>,
     /// Lets `/steps` go on.
-    pub step: Arc<Notify>,
+    pub(crate) step: Arc<Notify>,
 }
 
 impl Server {
-    pub async fn plain() -> Self {
+    pub(crate) async fn plain() -> Self {
         Self::start(TcpListener::bind("127.0.0.1:0").await.expect("a listener"), None)
     }
 
-    pub async fn tls() -> Self {
+    pub(crate) async fn tls() -> Self {
         Self::shows(Shown::default()).await
     }
 
-    pub async fn shows(shown: Shown) -> Self {
+    pub(crate) async fn shows(shown: Shown) -> Self {
         Self::start(TcpListener::bind("127.0.0.1:0").await.expect("a listener"), Some(shown.config()))
     }
 
     /// On port 443 of a loopback address, where the host lets us.
-    pub async fn on_443(test: &str, address: &str) -> Option<Self> {
+    pub(crate) async fn on_443(test: &str, address: &str) -> Option<Self> {
         match TcpListener::bind((address, 443)).await {
             Ok(listener) => Some(Self::start(listener, Some(Shown::default().config()))),
             Err(error) => {
@@ -149,20 +149,20 @@ impl Server {
         server
     }
 
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.address.port()
     }
 
-    pub fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().expect("lock").clone()
     }
 
-    pub fn last(&self) -> Seen {
+    pub(crate) fn last(&self) -> Seen {
         self.seen().pop().expect("a request")
     }
 }
 
-pub fn bytes(bytes: impl Into<Bytes>) -> Body {
+pub(crate) fn bytes(bytes: impl Into<Bytes>) -> Body {
     let bytes = bytes.into();
     StreamBody::new(Box::pin(stream::iter([Ok(Frame::data(bytes))])))
 }

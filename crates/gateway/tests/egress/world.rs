@@ -22,15 +22,15 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub type Asked = (Question, oneshot::Sender<Answer>);
+pub(crate) type Asked = (Question, oneshot::Sender<Answer>);
 
-pub struct Script {
+pub(crate) struct Script {
     policy: RwLock<Arc<Policy>>,
     grants: RwLock<Arc<[Grant]>>,
     secrets: Mutex<HashMap<String, String>>,
     asked: mpsc::UnboundedSender<Asked>,
     facts: Mutex<Vec<Fact>>,
-    pub revealed: AtomicU64,
+    pub(crate) revealed: AtomicU64,
 }
 
 #[async_trait]
@@ -72,11 +72,11 @@ impl Warden for Script {
 }
 
 impl Script {
-    pub fn rules(&self, rules: &[(Effect, &str)]) {
+    pub(crate) fn rules(&self, rules: &[(Effect, &str)]) {
         *self.policy.write().expect("lock") = Arc::new(compile(rules));
     }
 
-    pub fn grant(&self, name: &str, placeholder: &str, hosts: &[&str], placement: &str) {
+    pub(crate) fn grant(&self, name: &str, placeholder: &str, hosts: &[&str], placement: &str) {
         let grant = Grant {
             name: name.into(),
             placeholder: placeholder.into(),
@@ -87,7 +87,7 @@ impl Script {
         *grants = grants.iter().cloned().chain([grant]).collect();
     }
 
-    pub fn secret(&self, name: &str, value: Option<&str>) {
+    pub(crate) fn secret(&self, name: &str, value: Option<&str>) {
         let mut secrets = self.secrets.lock().expect("lock");
         match value {
             Some(value) => secrets.insert(name.into(), value.into()),
@@ -95,16 +95,16 @@ impl Script {
         };
     }
 
-    pub fn facts(&self) -> Vec<Fact> {
+    pub(crate) fn facts(&self) -> Vec<Fact> {
         self.facts.lock().expect("lock").clone()
     }
 
     /// The first fact that fits, waited for.
-    pub async fn fact(&self, what: &str, fits: impl Fn(&Fact) -> bool) -> Fact {
+    pub(crate) async fn fact(&self, what: &str, fits: impl Fn(&Fact) -> bool) -> Fact {
         poll(what, || self.facts().into_iter().find(|fact| fits(fact))).await
     }
 
-    pub async fn denied(&self, what: &str) -> String {
+    pub(crate) async fn denied(&self, what: &str) -> String {
         let fact = self.fact(what, |fact| matches!(&fact.outcome, Outcome::Denied(text) if text.contains(what))).await;
         let Outcome::Denied(text) = fact.outcome else { unreachable!() };
         text
@@ -118,18 +118,18 @@ fn compile(rules: &[(Effect, &str)]) -> Policy {
         .expect("a policy")
 }
 
-pub struct World {
-    pub gateway: Gateway,
-    pub warden: Arc<Script>,
-    pub proxy: SocketAddr,
-    pub authority: Arc<Authority>,
-    pub asked: tokio::sync::Mutex<mpsc::UnboundedReceiver<Asked>>,
-    pub stop: CancellationToken,
+pub(crate) struct World {
+    pub(crate) gateway: Gateway,
+    pub(crate) warden: Arc<Script>,
+    pub(crate) proxy: SocketAddr,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) asked: tokio::sync::Mutex<mpsc::UnboundedReceiver<Asked>>,
+    pub(crate) stop: CancellationToken,
     _stop: DropGuard,
 }
 
 /// Every name of `example.test` leads to loopback, and the tests' authority is trusted.
-pub fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     let names = ["a", "b", "c", "secret", "other"].map(|name| format!("{name}.example.test"));
     Settings {
         hosts: names.into_iter().map(|name| (name, vec![IpAddr::V4(Ipv4Addr::LOCALHOST)])).collect(),
@@ -142,11 +142,11 @@ pub fn settings() -> Settings {
 }
 
 impl World {
-    pub async fn new(rules: &[(Effect, &str)]) -> Self {
+    pub(crate) async fn new(rules: &[(Effect, &str)]) -> Self {
         Self::with(rules, settings()).await
     }
 
-    pub async fn with(rules: &[(Effect, &str)], settings: Settings) -> Self {
+    pub(crate) async fn with(rules: &[(Effect, &str)], settings: Settings) -> Self {
         let (asked, questions) = mpsc::unbounded_channel();
         let warden = Arc::new(Script {
             policy: RwLock::new(Arc::new(compile(rules))),
@@ -168,14 +168,14 @@ impl World {
         Self { gateway, warden, proxy, authority, asked, _stop: stop.clone().drop_guard(), stop }
     }
 
-    pub async fn question(&self) -> Asked {
+    pub(crate) async fn question(&self) -> Asked {
         let mut asked = self.asked.lock().await;
         tokio::time::timeout(Duration::from_secs(10), asked.recv()).await.expect("a question").expect("a question")
     }
 }
 
 /// Asks again and again, for ten seconds.
-pub async fn poll<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) async fn poll<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..1000 {
         if let Some(found) = look() {
             return found;

@@ -66,13 +66,18 @@ impl Coming {
 }
 
 pub(crate) async fn send(gate: SocketAddr, request: Request<Full<Bytes>>) -> Coming {
+    try_send(gate, request).await.expect("an answer")
+}
+
+/// An answer may also break off before its head has left.
+pub(crate) async fn try_send(gate: SocketAddr, request: Request<Full<Bytes>>) -> Result<Coming, hyper::Error> {
     let stream = TcpStream::connect(gate).await.expect("a connection");
     stream.set_nodelay(true).expect("no delay");
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("a handshake");
     let connection = tokio::spawn(async move { drop(connection.await) });
-    let (head, body) = sender.send_request(request).await.expect("an answer").into_parts();
-    Coming { status: head.status.as_u16(), headers: head.headers, body, connection }
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    Ok(Coming { status: head.status.as_u16(), headers: head.headers, body, connection })
 }
 
 pub(crate) fn request(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {

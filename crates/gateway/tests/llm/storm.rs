@@ -7,7 +7,7 @@ use sandbar_policy::Limits;
 use serde_json::json;
 
 use crate::{
-    client::{CHAT, MESSAGES, RESPONSES, open},
+    client::{CHAT, MESSAGES, RESPONSES, request, try_send},
     world::World,
 };
 
@@ -48,12 +48,12 @@ async fn stream(gate: std::net::SocketAddr, mut dice: Dice) -> u16 {
         _ => (CHAT, json!({"model": "gpt", "stream": true, "max_tokens": words, "messages": [{"content": prompt}]})),
     };
     let mut patience = if dice.roll(4) == 0 { dice.roll(5) } else { u64::MAX };
-    let opened = open(gate, path, &body);
+    let opened = try_send(gate, request(path, body.to_string()));
     let coming = match patience {
         0 => tokio::time::timeout(Duration::from_micros(dice.roll(2000)), opened).await.ok(),
         _ => Some(opened.await),
     };
-    let Some(mut coming) = coming else { return 0 };
+    let Some(Ok(mut coming)) = coming else { return 0 };
     while patience > 0 && matches!(coming.next().await, Some(Ok(_))) {
         patience -= 1;
     }

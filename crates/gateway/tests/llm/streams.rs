@@ -98,7 +98,12 @@ async fn an_event_is_passed_before_the_next_one_comes() {
 
 #[tokio::test]
 async fn a_slow_reader_slows_the_upstream_down() {
-    let world = World::with(None, false, Default::default()).await;
+    // over TLS it speaks HTTP/2, where streams share a connection
+    slow_reader(World::with(None, true, Default::default()).await).await;
+    slow_reader(World::with(None, false, Default::default()).await).await;
+}
+
+async fn slow_reader(world: World) {
     let mut body = chat("write:4000 pad:20000");
     body.as_object_mut().expect("an object").remove("max_tokens");
     let mut coming = open(world.gate, CHAT, &body).await;
@@ -114,6 +119,8 @@ async fn a_slow_reader_slows_the_upstream_down() {
         written = now;
     }
     assert!(written < 3000, "{written} words were taken from the upstream for a client that does not read");
+    let other = tokio::time::timeout(Duration::from_secs(10), post(world.gate, CHAT, &chat("pad:20000"))).await;
+    assert_eq!(other.map(|other| other.status), Ok(200), "one that does not read holds up another");
     drop(coming);
     // nobody waits any more: it is read on to its usage
     let (_, end) = world.last().await;

@@ -186,3 +186,12 @@ async fn a_plain_upstream_without_a_key_works_and_gets_none() {
     assert!(!seen.headers.contains_key("authorization"));
     assert_eq!(seen.headers["host"], format!("vendor.test:{}", world.upstream.address.port()).as_str());
 }
+
+#[tokio::test]
+async fn a_key_that_a_server_repeats_goes_no_further() {
+    let world = World::new(None).await;
+    let answer = post(world.gate, CHAT, &chat("fail:403 echo:1")).await;
+    assert_eq!((answer.status, answer.message().as_str()), (403, "not allowed: Bearer [key]"));
+    assert!(!answer.headers.contains_key("www-authenticate"));
+    assert_eq!(answer.headers["x-request-id"], "req_1");
+}

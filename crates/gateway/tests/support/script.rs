@@ -33,6 +33,8 @@ pub(crate) struct Script {
     pub(crate) tool: Option<String>,
     /// `fail:STATUS`.
     pub(crate) fail: Option<u16>,
+    /// `echo:1`: with its error it repeats the key it was sent, as some servers do.
+    pub(crate) echo: bool,
     /// `slow:MS`: before the answer.
     pub(crate) slow: Duration,
     /// `pause:MS`: between two events.
@@ -76,6 +78,7 @@ impl Script {
             capped: cap.is_some_and(|cap| cap < wanted),
             tool: told("call").map(str::to_owned),
             fail: number("fail").and_then(|status| u16::try_from(status).ok()),
+            echo: number("echo").is_some(),
             slow: Duration::from_millis(number("slow").unwrap_or(0)),
             pause: Duration::from_millis(number("pause").unwrap_or(0)),
             cut: number("break"),

@@ -136,10 +136,12 @@ async fn accept(
                 order = orders.recv() => {
                     connections.shutdown().await;
                     match order {
-                        Some((Order::HangUp, done)) => drop(done.send(())),
+                        Some((Order::HangUp, done)) => {
+                            let _ = done.send(());
+                        }
                         Some((Order::Stop, done)) => {
                             drop(listener);
-                            drop(done.send(()));
+                            let _ = done.send(());
                             return;
                         }
                         None => return,
@@ -182,6 +184,7 @@ async fn answer(
     };
     let script = Script::read(wire, &serde_json::from_slice(&body).unwrap_or(Value::Null));
     let path = head.uri.path_and_query().map_or(String::new(), |path| path.to_string());
+    let headers = head.headers.clone();
     let entry = Seen { path, headers: head.headers, body, input: 0, output: 0, reported: false, connection };
     let index = {
         let mut seen = lock(&seen);
@@ -194,10 +197,17 @@ async fn answer(
     };
     tokio::time::sleep(script.slow).await;
     if let Some(status) = script.fail {
-        let error = match wire {
+        let mut error = match wire {
             Wire::Messages | Wire::CountTokens => anthropic::error(status),
             _ => openai::error(status),
         };
+        let key = headers.get("authorization").or(headers.get("x-api-key")).cloned();
+        if let Some(key) = key.filter(|_| script.echo) {
+            error["error"]["message"] = format!("not allowed: {}", key.to_str()?).into();
+            let mut response = json(StatusCode::from_u16(status)?, &error);
+            response.headers_mut().insert("www-authenticate", key);
+            return Ok(response);
+        }
         return Ok(json(StatusCode::from_u16(status)?, &error));
     }
     if script.cut == Some(0) {

@@ -83,6 +83,7 @@ fn described(event: &Event) -> (String, Option<Style>, String) {
             let lost = format!("{} lines were not written down", count(data.number("count").unwrap_or(0)));
             return ("lost".into(), Some(Style::Red), lost);
         }
+        "net.changed" => return ("changed".into(), Some(Style::Cyan), change(&data)),
         "llm.call" => return ("llm".into(), Some(Style::Cyan), call(&data)),
         other => {
             let verdict = other.rsplit('.').next().unwrap_or(other).to_owned();
@@ -94,12 +95,13 @@ fn described(event: &Event) -> (String, Option<Style>, String) {
 
 fn passage(data: &Data<'_>) -> String {
     let mut parts = Vec::new();
-    parts.extend(data.text("method").map(Into::into));
+    let method = data.text("method").map(|method| format!("{method} ")).unwrap_or_default();
     let port = match data.number("port") {
         Some(443) | None => String::new(),
         Some(port) => format!(":{port}"),
     };
-    parts.push(format!("{}{port}{}", data.text("host").unwrap_or("?"), data.text("path").unwrap_or_default()));
+    let (host, path) = (data.text("host").unwrap_or("?"), data.text("path").unwrap_or_default());
+    parts.push(format!("{method}{host}{port}{path}"));
     parts.extend(data.number("status").map(|status| status.to_string()));
     let bytes = (data.number("sent").unwrap_or(0), data.number("received").unwrap_or(0));
     if bytes != (0, 0) {
@@ -118,6 +120,24 @@ fn passage(data: &Data<'_>) -> String {
     }
     parts.extend(data.text("reason").map(Into::into));
     parts.join("  ")
+}
+
+/// Whoever changed rules or grants, and what.
+fn change(data: &Data<'_>) -> String {
+    let mut parts = Vec::new();
+    let lists = [(data.text("effect").unwrap_or("added"), data.texts("rules")), ("removed", data.texts("removed"))];
+    let lists = lists.into_iter().filter(|(_, rules)| !rules.is_empty());
+    parts.extend(lists.map(|(what, rules)| format!("{what} {}", rules.join(", "))));
+    for what in ["granted", "revoked"] {
+        parts.extend(data.text(what).map(|secret| format!("{what} {secret}")));
+    }
+    match parts.is_empty() {
+        true => data.0.to_string(),
+        false => {
+            parts.extend(data.text("by").map(|by| format!("by {by}")));
+            parts.join("  ")
+        }
+    }
 }
 
 fn call(data: &Data<'_>) -> String {
@@ -173,7 +193,7 @@ mod tests {
                 "net.request",
                 json!({"host": "api.github.com", "port": 443, "method": "GET", "path": "/user", "rule": "api.github.com",
                     "effect": "allow", "secrets": ["GITHUB_TOKEN"], "status": 200, "sent": 310, "received": 2048, "ms": 84}),
-                "allow: GET  api.github.com/user  200  ↑310 B ↓2.0 KiB  84 ms  by api.github.com  with GITHUB_TOKEN",
+                "allow: GET api.github.com/user  200  ↑310 B ↓2.0 KiB  84 ms  by api.github.com  with GITHUB_TOKEN",
             ),
             (
                 "net.denied",
@@ -199,7 +219,15 @@ mod tests {
                 "llm: m at u  5,000 tokens (estimated)  $0.00  1 ms  no usage was reported",
             ),
             ("net.log_lost", json!({"count": 12}), "lost: 12 lines were not written down"),
-            ("net.changed", json!({"removed": ["a.b"]}), r#"changed: {"removed":["a.b"]}"#),
+            ("net.changed", json!({"removed": ["a.b"], "by": "socket"}), "changed: removed a.b  by socket"),
+            (
+                "net.changed",
+                json!({"effect": "ask", "rules": ["a.b", "@c"], "by": "token:x"}),
+                "changed: ask a.b, @c  by token:x",
+            ),
+            ("net.changed", json!({"granted": "A", "by": "socket"}), "changed: granted A  by socket"),
+            ("net.changed", json!({"new": 1}), r#"changed: {"new":1}"#),
+            ("llm.new", json!({"a": 1}), r#"new: {"a":1}"#),
         ] {
             assert_eq!(line(kind, data), want);
         }

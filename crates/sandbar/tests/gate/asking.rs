@@ -2,8 +2,10 @@
 
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::{
-    house::{House, Said},
+    house::{House, Said, host},
     site::{Reply, Seen, Site, reply},
     support::{Outcome, program},
 };
@@ -72,6 +74,36 @@ fn one_question_for_all_who_wait_for_the_same() -> Outcome {
         assert_eq!(client.end()?.code, Some(0));
     }
     assert_eq!(site.seen().len(), 3);
+    Ok(())
+}
+
+/// Ten minutes are long for a test: while the server is away, its clock is put forward where it keeps the deadline.
+#[test]
+fn what_nobody_answers_in_time_is_refused() -> Outcome {
+    let (mut house, site, curl) = house_that_asks()?;
+    let client = house.begin("box", &curl)?;
+    let asked = house.asked()?;
+    let id = asked["id"].as_str().ok_or("no id")?;
+    house.server.kill()?;
+    let script = "import sqlite3, sys, time
+with sqlite3.connect(sys.argv[1]) as database:
+    deadline = int((time.time() + 4) * 1e6)
+    changed = database.execute('UPDATE approvals SET deadline = ? WHERE id = ?', (deadline, sys.argv[2]))
+    sys.exit(changed.rowcount != 1)";
+    let database = house.server.home.path().join("sandbar.db");
+    host("python3", &["-c", script, &database.to_string_lossy(), id])?;
+    house.server.restart()?;
+    assert_ne!(client.end()?.code, Some(0));
+    // It asks the same, and waits with the question that is open already.
+    let said = house.inside("box", &format!("python3 -c '{}' {}", include_str!("connect.py"), site.place))?.out;
+    eprintln!("{}", house.sandbar(&["--json", "approvals", "--all"])?);
+    assert!(said.contains("403") && said.contains("was asked for and refused"), "{said}");
+    assert_eq!(site.seen().len(), 0);
+    let all = house.json(&["approvals", "--all"])?;
+    let one = &all["approvals"][0];
+    assert_eq!((&one["id"], &one["state"], &one["answer"]), (&id.into(), &"expired".into(), &Value::Null), "{all}");
+    let late = house.tried(&["approve", id])?;
+    assert_eq!(late.code, Some(5), "{late:?}");
     Ok(())
 }
 

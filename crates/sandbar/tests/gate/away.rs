@@ -35,10 +35,10 @@ fn rules_secrets_budgets_and_questions_outlive_the_server() -> Outcome {
     let asked = house.asked()?;
 
     house.server.kill()?;
+    house.server.restart()?;
     let said = waiting.end()?;
     assert_ne!(said.code, Some(0), "what waited is not let through: {said:?}");
     assert_eq!(other.seen().len(), 0);
-    house.server.restart()?;
 
     assert_eq!(house.json(&["budget", "show", "box"])?, budget);
     let curl = "curl -sS --max-time 20 -w '%{http_code}' -H \"X-Key: $KEY\"";

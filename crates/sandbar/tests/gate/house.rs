@@ -45,6 +45,8 @@ impl From<Output> for Said {
 pub(crate) struct House {
     pub(crate) server: Server,
     pub(crate) roots: Roots,
+    /// For what a test makes: a home is nobody's workspace.
+    place: tempfile::TempDir,
 }
 
 impl House {
@@ -67,7 +69,7 @@ impl House {
             fs::write(home.join("test-ca.pem"), pem)?;
             Ok(fs::write(home.join("gateway.toml"), config)?)
         })?;
-        Ok(Self { server, roots })
+        Ok(Self { server, roots, place: tempfile::tempdir()? })
     }
 
     pub(crate) fn sandbar(&self, arguments: &[&str]) -> Outcome<String> {
@@ -122,7 +124,7 @@ impl House {
 
     /// With an argument, its `$0`.
     pub(crate) fn begin_with(&self, name: &str, script: &str, argument: &str) -> Outcome<Running> {
-        let mut command = self.server.command(&["exec", "--timeout", "60s", name, "--", "sh", "-c", script, argument]);
+        let mut command = self.server.command(&["exec", "-i", "--timeout", "60s", name, "--", "sh", "-c", script, argument]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let lines = BufReader::new(child.stdout.take().ok_or("no stdout")?);
         Ok(Running { child, lines })
@@ -151,9 +153,9 @@ impl House {
         Ok(found)
     }
 
-    /// A directory of the home's disk that goes with the home.
+    /// A directory that goes when the house does.
     pub(crate) fn directory(&self, name: &str) -> Outcome<PathBuf> {
-        let directory = self.server.home.path().join(name);
+        let directory = self.place.path().join(name);
         fs::create_dir_all(&directory)?;
         Ok(directory)
     }

@@ -5,6 +5,7 @@ mod asking;
 mod away;
 mod git;
 mod house;
+mod lives;
 mod models;
 mod packages;
 mod registries;

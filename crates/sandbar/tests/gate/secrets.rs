@@ -20,7 +20,7 @@ fn found_inside(house: &House, name: &str, word: &str) -> Outcome<String> {
         for file in /proc/[0-9]*/environ /proc/[0-9]*/cmdline; do
             printf '%s\\n' \"$word\" | grep -qsaF -f /dev/stdin $file && echo $file
         done; true";
-    let mut command = house.server.command(&["exec", "--timeout", "60s", name, "--", "sh", "-c", script]);
+    let mut command = house.server.command(&["exec", "-i", "--timeout", "60s", name, "--", "sh", "-c", script]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     writeln!(child.stdin.take().ok_or("no stdin")?, "{word}")?;
     let said = Said::from(child.wait_with_output()?);
@@ -132,4 +132,28 @@ fn rotation_and_removal_count_for_the_next_request_of_an_open_connection() -> Ou
         assert!(with(path).is_none_or(|key| !key.contains("value")), "{path}: {keys:?}");
     }
     Ok(())
+}
+
+#[test]
+fn a_secret_may_stand_in_a_query_or_a_body() -> Outcome {
+    let house = House::open()?;
+    let site = Site::start(&house.roots, "web.test", fine)?;
+    house.secret("QUERY_KEY", "web.test", "query:key", "query value/&+1")?;
+    house.secret("BODY_KEY", "web.test", "body", "body-value-2")?;
+    house.create("box", &[&site.place], &["--secret", "QUERY_KEY", "--secret", "BODY_KEY"])?;
+    let script = format!(
+        "for version in --http1.1 --http2; do
+            curl -sS --max-time 20 -g $version -d \"{{\\\"a\\\": \\\"$BODY_KEY\\\", \\\"b\\\": \\\"$QUERY_KEY\\\"}}\" \"https://{}/both?a=$QUERY_KEY&key=$QUERY_KEY\"
+        done; printf %s \"$QUERY_KEY\"",
+        site.place
+    );
+    let said = house.well("box", &script)?;
+    let placeholder = said.strip_prefix("/both\n/both\n").ok_or(said.clone())?;
+    for seen in site.seen() {
+        let query = format!("a={placeholder}&key=query%20value%2F%26%2B1");
+        assert_eq!(seen.uri.query(), Some(query.as_str()));
+        assert_eq!(seen.body, format!("{{\"a\": \"body-value-2\", \"b\": \"{placeholder}\"}}"));
+    }
+    assert_eq!(site.seen().len(), 2);
+    expect_nowhere(&house, "body-value-2")
 }

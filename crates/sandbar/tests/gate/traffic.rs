@@ -26,10 +26,11 @@ fn curl_gets_and_posts_through_a_tunnel_that_nobody_looks_into() -> Outcome {
         let script = format!("head -c 8000000 /dev/zero | {curl} {version} --data-binary @- https://{place}/up");
         assert_eq!(house.well("box", &script)?, "POST /up 8000000\n");
     }
-    // The gate's own authority is in what curl trusts by itself, and is not who signed this.
-    let alone = house.inside("box", &format!("curl -sS --max-time 20 https://{place}/"))?;
-    assert_eq!(alone.code, Some(60), "{alone:?}");
-    assert_eq!(site.seen().len(), 4, "{:?}", site.seen());
+    // The certificate is the server's own.
+    let issuer = |place: &str| house.well("box", &format!("curl -sSv --max-time 20 https://{place}/ 2>&1 | grep issuer:"));
+    assert!(issuer(place)?.contains("the tests' root"), "{}", issuer(place)?);
+    house.sandbar(&["net", "deny", "box", &format!("{place} DELETE")])?;
+    assert!(issuer(place)?.contains("Sandbar"), "the control: {}", issuer(place)?);
     Ok(())
 }
 
@@ -53,8 +54,13 @@ fn what_is_terminated_is_decided_by_method_and_path() -> Outcome {
             let got = house.well("box", &script(&format!("--path-as-is https://{place}{rest}")))?;
             assert!(got.contains(&format!("{place} is refused")) && got.ends_with(&format!("403 {shown}")), "{rest}: {got}");
         }
-        let got = house.well("box", &script(&format!("-d x https://{place}/open/")))?;
-        assert!(got.contains("sandbar net allow") && got.ends_with(&format!("403 {shown}")), "{got}");
+        // Often: whether a refusal is read may depend on how much of the request it overtakes.
+        for size in [1, 1000, 100_000] {
+            let refused = script(&format!("-H 'Expect:' --data-binary @- https://{place}/open/"));
+            let got = house.well("box", &format!("for n in 1 2 3; do head -c {size} /dev/zero | {refused}; done"))?;
+            assert_eq!(got.matches(&format!("403 {shown}")).count(), 3, "{size}: {got}");
+            assert!(got.contains("sandbar net allow"), "{got}");
+        }
         assert_eq!(site.seen().len(), before, "something refused arrived");
     }
     Ok(())

@@ -26,12 +26,13 @@ struct TokenPath {
 
 /// Create a token
 ///
-/// The answer is the only place where its secret is shown.
+/// The answer is the only place where its secret is shown. An agent's token needs the `session` it is bound to.
 #[utoipa::path(
     post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", request_body = CreateToken,
     responses(
         (status = 201, description = "The token and its secret.", body = NewToken),
-        (status = 400, description = "`bad_json`, `bad_name`, `bad_duration`"),
+        (status = 400, description = "`bad_json`, `bad_name`, `bad_duration`; `bad_request`: an agent without a session, or another role with one"),
+        (status = 404, description = "`unknown_session`"),
     )
 )]
 async fn create(

@@ -85,7 +85,8 @@ impl<'d> Section<'d> {
 
     /// What cannot be left out.
     pub(super) fn needed(&self, name: &str, example: &str) -> Read<Field<'d>> {
-        self.field(name).ok_or_else(|| self.bad(format!("[{}] says no `{name}`: write `{name} = {example}`", self.path)))
+        self.field(name)
+            .ok_or_else(|| self.bad(format!("[{}] says no `{name}`: write `{name} = {example}`", self.path)))
     }
 }
 
@@ -114,8 +115,11 @@ impl<'d> Field<'d> {
 
     /// From 1 to `most`.
     pub(super) fn count(&self, most: u64) -> Read<u64> {
-        let number = self.value.as_integer().and_then(|number| u64::from_str_radix(number.as_str(), number.radix()).ok());
-        number.filter(|number| (1..=most).contains(number)).ok_or_else(|| self.not_a(&format!("a number from 1 to {most}")))
+        let number =
+            self.value.as_integer().and_then(|number| u64::from_str_radix(number.as_str(), number.radix()).ok());
+        number
+            .filter(|number| (1..=most).contains(number))
+            .ok_or_else(|| self.not_a(&format!("a number from 1 to {most}")))
     }
 
     /// As written; may be anything that a float can be.

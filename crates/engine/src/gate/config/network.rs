@@ -17,11 +17,7 @@ const MOST_CONNECTIONS: u64 = 65_536;
 const MOST_ROOTS: u64 = 4 << 20;
 
 /// The settings, and the file of roots that they depend on.
-pub(super) fn read(
-    whole: &Section<'_>,
-    home: &Path,
-    mistakes: &mut Vec<Mistake>,
-) -> (Settings, Option<PathBuf>) {
+pub(super) fn read(whole: &Section<'_>, home: &Path, mistakes: &mut Vec<Mistake>) -> (Settings, Option<PathBuf>) {
     let (mut settings, mut roots) = (Settings::default(), None);
     let read = whole.field("network").map(|field| section(&field, home, &mut settings, &mut roots, mistakes));
     mistakes.extend(read.transpose().err());

@@ -64,7 +64,10 @@ fn all_that_can_be_said_is_read() -> Tested {
     let home = tempfile::tempdir()?;
     fs::write(home.path().join("corporate-ca.pem"), ROOTS)?;
     let (catalogue, settings) = read(FULL, home.path());
-    assert_eq!(settings.private, ["10.1.0.0/16".parse()?, "fd00:1::/32".parse()?, "127.0.0.0/8".parse::<ipnet::IpNet>()?]);
+    assert_eq!(
+        settings.private,
+        ["10.1.0.0/16".parse()?, "fd00:1::/32".parse()?, "127.0.0.0/8".parse::<ipnet::IpNet>()?]
+    );
     assert_eq!(settings.dns, ["192.0.2.53:53".parse()?, "[2001:db8::53]:5353".parse()?]);
     assert_eq!(settings.extra_roots, ROOTS.as_bytes());
     assert_eq!(settings.connections, 12);
@@ -165,9 +168,17 @@ const MISTAKES: &[(&str, usize, &str)] = &[
     ("[upstream.a]\nformat = \"openai\"\nurl = \"http://a.b\"\nsecret = \"KEY\"", 4, "a key only goes over TLS"),
     ("[upstream.a]\nformat = \"openai\"\nurl = \"https://a.b\"\nsecret = \"sk-123\"", 4, "sandbar secret set"),
     ("[upstream.a]\nformat = \"openai\"\nurl = \"https://a.b\"\nany_model = 1", 4, "`true` or `false`"),
-    ("[upstream.a]\nformat = \"openai\"\nurl = \"https://a.b\"\nkey = \"KEY\"", 4, "there is no field of [upstream.a] `key`"),
+    (
+        "[upstream.a]\nformat = \"openai\"\nurl = \"https://a.b\"\nkey = \"KEY\"",
+        4,
+        "there is no field of [upstream.a] `key`",
+    ),
     ("[model.m]\nmax_output = 5", 1, "says no `upstream`"),
-    ("[model.m]\nupstream = \"opnai\"\n[upstream.openai]\nformat = \"openai\"\nurl = \"https://a.b\"", 2, "did you mean `openai`?"),
+    (
+        "[model.m]\nupstream = \"opnai\"\n[upstream.openai]\nformat = \"openai\"\nurl = \"https://a.b\"",
+        2,
+        "did you mean `openai`?",
+    ),
     ("[model.m]\nupstream = \"a\"", 2, "no other either"),
     ("[model.\"a b\"]\nupstream = \"a\"", 1, "without blanks"),
     ("[alias]\nfast = \"m\"", 2, "there is no model `m`"),

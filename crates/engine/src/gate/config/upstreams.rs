@@ -80,12 +80,14 @@ fn upstream(field: &Field<'_>) -> Read<Upstream> {
     if let (Some(secret), false) = (&secret, tls) {
         return Err(secret.bad("a key only goes over TLS: begin `url` with `https://`, or leave out `secret`"));
     }
-    let name = |field: Field<'_>| match field.text()? {
+    let name = |field: Field<'_>| {
+        match field.text()? {
         name if secret::check_name(name).is_ok() => Ok(name.to_owned()),
         name => Err(field.bad(format!(
             "`{}` cannot be the name of a secret: write the name, for example OPENAI_API_KEY, and set its value with `sandbar secret set`",
             name.escape_debug()
         ))),
+    }
     };
     Ok(Upstream {
         format,
@@ -152,7 +154,9 @@ fn model(field: &Field<'_>, written: &Entries<'_>, upstreams: &BTreeMap<String, 
             cache_write: cache_write.unwrap_or(if format == Format::Anthropic { input * 2 } else { input }),
         }),
         (None, None) if cached_input.is_none() && cache_write.is_none() => None,
-        (Some(_), None) => return Err(section.bad("a price says no `output_usd`: write `output_usd = 0` if it writes nothing")),
+        (Some(_), None) => {
+            return Err(section.bad("a price says no `output_usd`: write `output_usd = 0` if it writes nothing"));
+        }
         (None, _) => return Err(section.bad("a price says no `input_usd`: write it, or leave out the others")),
     };
     let count = |name: &str| section.field(name).map(|field| field.count(MOST_TOKENS)).transpose();
@@ -170,10 +174,8 @@ fn model(field: &Field<'_>, written: &Entries<'_>, upstreams: &BTreeMap<String, 
 fn price(field: Field<'_>) -> Read<u64> {
     let usd = field.number()?;
     if !(0.0..=DEAREST).contains(&usd) {
-        return Err(field.bad(format!(
-            "`{}` is not a price: write dollars for a million tokens, from 0 to {DEAREST}",
-            field.name
-        )));
+        return Err(field
+            .bad(format!("`{}` is not a price: write dollars for a million tokens, from 0 to {DEAREST}", field.name)));
     }
     Ok(crate::budget::micros(usd))
 }

@@ -64,7 +64,7 @@ pub(in crate::store) async fn approvals_are_opened_listed_and_kept<H: Home>(home
     assert_eq!(store.approval(&opened[1].id).await?.as_ref(), Some(&opened[1]));
     assert_eq!(store.next_deadline().await?, Some(opened[1].deadline));
     store.answer_approval(&opened[1].id, answer("deny"), None).await?;
-    assert_eq!(store.next_deadline().await?, opened.iter().map(|approval| approval.deadline).nth(0));
+    assert_eq!(store.next_deadline().await?, Some(opened[0].deadline));
 
     let ids = |found: Vec<Approval>| found.into_iter().map(|approval| approval.id).collect::<Vec<_>>();
     let newest = ApprovalFilter { limit: 2, ..ApprovalFilter::default() };

@@ -140,7 +140,9 @@ pub(in crate::store) async fn what_is_used_counts_for_all_above<H: Home>(home: H
     for (number, of) in [&top, &middle, &low, &beside].into_iter().enumerate() {
         let (id, held) = (format!("llm-{number}"), format!("llm-{number}-held"));
         let tokens = 10_u64.pow(number as u32);
-        store.write_ledger(vec![begin(&id, of, "m", start), end(&id, tokens, 0, tokens), begin(&held, of, "m", start)]).await?;
+        store
+            .write_ledger(vec![begin(&id, of, "m", start), end(&id, tokens, 0, tokens), begin(&held, of, "m", start)])
+            .await?;
     }
     for (of, sum) in [(&top, 1111), (&middle, 110), (&low, 100), (&beside, 1000)] {
         assert_eq!(store.used(&of.1).await?, (sum, sum));
@@ -183,7 +185,8 @@ pub(in crate::store) async fn usage_is_summed_by_model_session_and_day<H: Home>(
             empty,
         ])
         .await?;
-    let query = |by, session: Option<&SessionId>, from, to| UsageQuery { by, session: session.cloned(), model: None, from, to };
+    let query =
+        |by, session: Option<&SessionId>, from, to| UsageQuery { by, session: session.cloned(), model: None, from, to };
     let (always, later) = (DateTime::UNIX_EPOCH, midnight + TimeDelta::days(1));
     let of = |rows: &[UsageRow]| {
         let name = |row: &UsageRow| row.model.clone().or(row.session.clone()).or(row.day.map(|day| day.to_string()));
@@ -230,7 +233,13 @@ pub(in crate::store) async fn sums_do_not_overflow<H: Home>(home: H) -> Outcome 
     }
     let (tokens, micros) = store.used(&of.1).await?;
     assert!(tokens >= 1 << 48 && micros >= 1 << 48, "{tokens} {micros}");
-    let all = UsageQuery { by: UsageBy::Day, session: None, model: None, from: DateTime::UNIX_EPOCH, to: now() + TimeDelta::days(1) };
+    let all = UsageQuery {
+        by: UsageBy::Day,
+        session: None,
+        model: None,
+        from: DateTime::UNIX_EPOCH,
+        to: now() + TimeDelta::days(1),
+    };
     assert_eq!(store.usage(&all).await?.iter().map(|row| row.calls).sum::<u64>(), 100);
     Ok(())
 }
