@@ -112,6 +112,11 @@ bench-needs: build-needs
 	$(call wish,runsc,runsc)
 	$(call wish,mkfs.btrfs,btrfs-progs)
 	$(call wish,mkfs.xfs,xfsprogs)
+	$(call wish,tinyproxy,tinyproxy)
+	$(call wish,squid,squid)
+	$(call wish,mitmdump,mitmproxy)
 
+# Only the bench has use for the load program.
 bench: bench-needs build
+	cargo build --release --locked -p sandbar-gateway --example load
 	python3 bench/run.py $(RELEASE)

@@ -18,11 +18,11 @@ class Refused(RuntimeError):
 class Server:
     """A server whose home is below `place`, reached over its Unix socket."""
 
-    def __init__(self, binary, place=None, templates={}):
+    def __init__(self, binary, place=None, templates={}, files={}):
         self.home = tempfile.mkdtemp(prefix="sandbar-bench-", dir=place)
         os.mkdir(os.path.join(self.home, "templates"))
-        for name, text in templates.items():
-            with open(os.path.join(self.home, "templates", f"{name}.toml"), "w") as file:
+        for name, text in {**{f"templates/{name}.toml": text for name, text in templates.items()}, **files}.items():
+            with open(os.path.join(self.home, name), "w") as file:
                 file.write(text)
         self.process = subprocess.Popen(
             [binary, "--home", self.home, "up", "--listen", "127.0.0.1:0"],

@@ -18,6 +18,10 @@ pub(crate) enum Class {
     Identity,
     Web,
     Policy,
+    Gate,
+    Secrets,
+    Budgets,
+    Approvals,
 }
 
 impl Class {
@@ -31,6 +35,10 @@ impl Class {
         Self::Identity,
         Self::Web,
         Self::Policy,
+        Self::Gate,
+        Self::Secrets,
+        Self::Budgets,
+        Self::Approvals,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -44,6 +52,10 @@ impl Class {
             Self::Identity => "identity",
             Self::Web => "web",
             Self::Policy => "policy",
+            Self::Gate => "gate",
+            Self::Secrets => "secrets",
+            Self::Budgets => "budgets",
+            Self::Approvals => "approvals",
         }
     }
 }

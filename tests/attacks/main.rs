@@ -2,27 +2,42 @@
 //! succeeds without the fence. Without a harness: the probes inside a sandbox are this very program, executed again.
 //! `make attacks` runs it as root and as an ordinary user; an argument chooses attacks by a part of their names.
 
+mod approvals;
 mod archives;
 mod attack;
+mod budgets;
 mod files;
 mod files_api;
+mod floods;
+mod fronting;
 mod identity;
 mod inside;
 mod kernel;
 mod limits;
+mod names;
 mod neighbours;
 mod operator;
+mod outside;
 mod policy;
 mod processes;
 mod races;
+#[path = "../../crates/sandbar/tests/gate/roots.rs"]
+mod roots;
+mod routes;
 mod score;
+mod secrets;
 mod shared;
+mod smuggling;
 mod stage;
 #[path = "../../crates/sandbar/tests/support/mod.rs"]
 mod support;
 mod sys;
 mod terminals;
+#[expect(dead_code, reason = "shared with tests that use more of it")]
+#[path = "../../crates/gateway/tests/support/upstream.rs"]
+mod upstream;
 mod web;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -62,6 +77,14 @@ fn all() -> Vec<Attack> {
         identity::all(),
         web::all(),
         policy::all(),
+        names::all(),
+        routes::all(),
+        smuggling::all(),
+        fronting::all(),
+        floods::all(),
+        secrets::all(),
+        budgets::all(),
+        approvals::all(),
     ]
     .concat()
 }

@@ -19,7 +19,8 @@ use sandbar_client::{Client, SandboxQuery};
 
 use crate::{
     attack::{Attempt, Finding},
-    support::{Outcome, Server, expect_clean},
+    outside::Outside,
+    support::{Outcome, Server, expect_clean, until},
 };
 
 /// What the probe program is called in a shared directory.
@@ -33,6 +34,7 @@ pub(crate) struct Stage {
     /// An admin's.
     pub(crate) token: String,
     pub(crate) is_root: bool,
+    pub(crate) outside: Outside,
     /// Everything of this run on the host; its path has no links.
     pub(crate) scratch: PathBuf,
     /// Of the one sign-in there is.
@@ -74,11 +76,16 @@ impl Stage {
         fs::set_permissions(scratch.join("secret"), fs::Permissions::from_mode(0o600))?;
         let server = Server::start_in(scratch.join("home"))?;
         let client = server.client()?;
+        let outside = Outside::open().await?;
+        outside.furnish(server.home.path())?;
+        until("the gate knows the outside", async || Ok(!client.gateway().await?.models.is_empty())).await?;
+        crate::secrets::keep(&client).await?;
         let token = token(&client, Role::Admin).await?;
         Ok(Self {
             token,
             server,
             client,
+            outside,
             is_root: rustix::process::geteuid().is_root(),
             scratch,
             cookie: RefCell::default(),

@@ -33,6 +33,7 @@ impl Engine {
         let key = key.map(|key| idempotency_key(caller, key, &request)).transpose()?;
         let (template, from) = self.recipe(&request).await?;
         let provider = self.inner.provider(&template.provider)?;
+        self.inner.check_gate(&template, &request)?;
         let new = plan(caller, request, template, from, key)?;
         let inner = self.inner.clone();
         let made = self.inner.owners.spawn(async move { create(&inner, new, provider, begun).await });

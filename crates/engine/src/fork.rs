@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream};
-use sandbar_api::{Code, CreateSandbox, Fork, Problem, Sandbox, check, snapshot::MAX_FORKS};
+use sandbar_api::{Code, CreateSandbox, Fork, Problem, Sandbox, Source, check, snapshot::MAX_FORKS};
 use sandbar_provider::Provider;
 
 use crate::{
@@ -142,8 +142,9 @@ fn plan(caller: &Caller, origin: &Handle, request: &Fork, moment: &SnapshotRow) 
             ..CreateSandbox::default()
         };
         let mut new = create::plan(caller, one, moment.template.clone(), Some(moment.snapshot.id.clone()), None)?;
-        // What it may talk to, its copies may too.
+        // What it may talk to, its copies may too; but for what a person allowed that one sandbox.
         (new.gate.rules, new.gate.secrets) = origin.rules.own();
+        new.gate.rules.retain(|rule| rule.source != Source::Approval);
         Ok(new)
     };
     (1..=request.count).map(one).collect()

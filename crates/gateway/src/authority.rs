@@ -37,7 +37,6 @@ pub struct BadAuthority {
 
 pub struct Authority {
     certificate_pem: String,
-    sandbox: String,
     issuer: Issuer<'static, KeyPair>,
     minted: Mutex<HashMap<Host, (SystemTime, Arc<ServerConfig>)>>,
 }
@@ -52,7 +51,7 @@ impl Authority {
         params.serial_number = Some(serial().map_err(|cause| BadAuthority { verb: "made", cause })?);
         (params.not_before, params.not_after) = validity(SystemTime::now(), YEAR * 10);
         let certificate_pem = params.self_signed(&key).map_err(failed)?.pem();
-        Ok(Self { certificate_pem, sandbox, issuer: Issuer::new(params, key), minted: Mutex::default() })
+        Ok(Self { certificate_pem, issuer: Issuer::new(params, key), minted: Mutex::default() })
     }
 
     /// As it was stored.
@@ -74,7 +73,7 @@ impl Authority {
             return Err(failed("its key belongs to another certificate".into()));
         }
         let issuer = Issuer::new(params(&sandbox), key);
-        Ok(Self { certificate_pem: certificate_pem.to_owned(), sandbox, issuer, minted: Mutex::default() })
+        Ok(Self { certificate_pem: certificate_pem.to_owned(), issuer, minted: Mutex::default() })
     }
 
     pub fn certificate_pem(&self) -> &str {
@@ -84,11 +83,6 @@ impl Authority {
     /// PKCS #8, to be sealed and stored.
     pub fn key_pkcs8(&self) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(self.issuer.key().serialized_der().to_vec())
-    }
-
-    /// As it was given to `generate`.
-    pub(crate) fn sandbox(&self) -> &str {
-        &self.sandbox
     }
 
     /// To terminate connections to exactly this host; kept for a day.
@@ -192,7 +186,6 @@ mod tests {
     fn restored_is_the_same_authority() {
         let made = Authority::generate("sbx-0123456789abcdefghjkmnpqrs").expect("generate");
         let back = Authority::restore(made.certificate_pem(), &made.key_pkcs8()).expect("restore");
-        assert_eq!(back.sandbox(), "sbx-0123456789abcdefghjkmnpqrs");
         assert_eq!(back.certificate_pem(), made.certificate_pem());
         assert_eq!(*back.key_pkcs8(), *made.key_pkcs8());
         back.server(&Host::Name("example.org".into())).expect("mint");
@@ -211,7 +204,6 @@ mod tests {
     #[test]
     fn a_long_name_fits_the_subject() {
         let made = Authority::generate(&"x".repeat(300)).expect("generate");
-        assert_eq!(made.sandbox().len(), SUBJECT_ROOM);
         Authority::restore(made.certificate_pem(), &made.key_pkcs8()).expect("restore");
     }
 

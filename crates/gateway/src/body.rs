@@ -7,11 +7,20 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::{Buf as _, Bytes};
 use http_body_util::{BodyExt as _, Empty, Full, combinators::UnsyncBoxBody};
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::{
+    Request,
+    body::{Body as HttpBody, Frame, Incoming, SizeHint},
+    header::EXPECT,
+};
+
+/// The most that is read of a request that is refused, and how long.
+const DRAINED: usize = 1 << 20;
+const DRAIN: Duration = Duration::from_secs(1);
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -33,6 +42,24 @@ where
     B::Error: Into<BoxError>,
 {
     body.map_err(Into::into).boxed_unsync()
+}
+
+/// Reads on for a moment before a refusal is given: many clients take an answer that overtakes their request for a broken
+/// connection. Who asked whether to send the body at all has not begun, and is not encouraged.
+pub(crate) async fn drain(request: Request<Incoming>) {
+    if request.headers().contains_key(EXPECT) {
+        return;
+    }
+    let (mut body, mut left) = (request.into_body(), DRAINED);
+    let reading = async {
+        while let Some(Ok(frame)) = body.frame().await
+            && left > 0
+        {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        }
+    };
+    // what is longer is cut off
+    let _ = tokio::time::timeout(DRAIN, reading).await;
 }
 
 /// Counts the bytes of a body, and keeps `held` until it ended, failed or was dropped.

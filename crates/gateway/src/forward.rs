@@ -7,7 +7,7 @@ use hyper::{Request, Response, StatusCode, body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 
 use crate::{
-    body::{Body, Counted, End, empty, stream},
+    body::{Body, Counted, End, drain, empty, stream},
     facts::Record,
     gate::{Gate, Pulse, Seen},
     headers,
@@ -57,6 +57,7 @@ pub(crate) async fn judged(
         && let Err(refusal) = gate.carry_out(&decision, &pool.host, pool.port, Some(Seen { method, path }), pulse).await
     {
         record.denied(refusal.detail.clone());
+        drain(request).await;
         return (refusal.response(form), None);
     }
     match forward(gate, pool, request, record).await {

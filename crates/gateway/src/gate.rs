@@ -41,7 +41,7 @@ impl Gate {
     ) -> Result<(), Refusal> {
         match decision.effect {
             Effect::Allow => Ok(()),
-            Effect::Deny => Err(Refusal::by_rules(&self.authority, host, port, seen.as_ref(), decision)),
+            Effect::Deny => Err(Refusal::by_rules(&self.warden.name(), host, port, seen.as_ref(), decision)),
             Effect::Ask => {
                 let question = Question {
                     host: host.clone(),
@@ -53,7 +53,7 @@ impl Gate {
                 let _parked = pulse.park();
                 match self.warden.ask(question).await {
                     Answer::Allow => Ok(()),
-                    Answer::Deny(reason) => Err(Refusal::by_answer(&self.authority, host, port, &reason)),
+                    Answer::Deny(reason) => Err(Refusal::by_answer(&self.warden.name(), host, port, &reason)),
                 }
             }
         }

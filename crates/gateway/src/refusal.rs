@@ -8,7 +8,6 @@ use sandbar_policy::{Decision, Host};
 use serde_json::json;
 
 use crate::{
-    Authority,
     body::{Body, full},
     dial::DialError,
     gate::Seen,
@@ -54,7 +53,7 @@ impl Refusal {
 
     /// By a rule, or by there being none.
     pub(crate) fn by_rules(
-        authority: &Authority,
+        sandbox: &str,
         host: &Host,
         port: u16,
         seen: Option<&Seen<'_>>,
@@ -65,7 +64,7 @@ impl Refusal {
             seen.map_or_else(|| place.clone(), |seen| format!("{} {} of {place}", seen.method, brief(seen.path)));
         let Some(rule) = &decision.rule else {
             let detail = format!("{what} is refused: no rule allows it.");
-            let fix = format!("The operator can allow it with `sandbar net allow {} {place}`.", authority.sandbox());
+            let fix = format!("The operator can allow it with `sandbar net allow {sandbox} {place}`.");
             return Self::new(StatusCode::FORBIDDEN, "network_denied", detail, fix);
         };
         let detail = format!("{what} is refused by the rule `{rule}`.");
@@ -74,10 +73,10 @@ impl Refusal {
     }
 
     /// By a person, or because nobody answered.
-    pub(crate) fn by_answer(authority: &Authority, host: &Host, port: u16, reason: &str) -> Self {
+    pub(crate) fn by_answer(sandbox: &str, host: &Host, port: u16, reason: &str) -> Self {
         let place = place(host, port);
         let detail = format!("{place} was asked for and refused: {}", sentence(reason));
-        let fix = format!("The operator can allow it with `sandbar net allow {} {place}`.", authority.sandbox());
+        let fix = format!("The operator can allow it with `sandbar net allow {sandbox} {place}`.");
         Self::new(StatusCode::FORBIDDEN, "network_denied", detail, fix)
     }
 
@@ -156,9 +155,8 @@ mod tests {
     use super::*;
 
     fn denied(rule: Option<&str>) -> Refusal {
-        let authority = Authority::generate("sbx-a").expect("authority");
         let decision = Decision { effect: Effect::Deny, rule: rule.map(str::to_owned) };
-        Refusal::by_rules(&authority, &Host::Name("example.org".into()), 8443, None, &decision)
+        Refusal::by_rules("sbx-a", &Host::Name("example.org".into()), 8443, None, &decision)
     }
 
     #[test]
@@ -167,6 +165,16 @@ mod tests {
         assert_eq!(refusal.detail, "example.org:8443 is refused: no rule allows it.");
         assert!(refusal.fix.contains("`sandbar net allow sbx-a example.org:8443`"), "{}", refusal.fix);
         assert!(denied(Some("*.org")).detail.contains("by the rule `*.org`"));
+    }
+
+    #[test]
+    fn a_request_is_named_as_it_was_seen() {
+        let decision = Decision { effect: Effect::Deny, rule: None };
+        let path = format!("/{}", "x".repeat(500));
+        let seen = Seen { method: "GET", path: &path };
+        let refusal = Refusal::by_rules("sbx-a", &Host::Name("example.org".into()), 443, Some(&seen), &decision);
+        assert!(refusal.detail.starts_with("GET /xxx") && refusal.detail.len() < 300, "{}", refusal.detail);
+        assert!(refusal.detail.ends_with("… of example.org is refused: no rule allows it."), "{}", refusal.detail);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Direction,
     accept::{HEAD, HEADERS},
-    body::Body,
+    body::{Body, drain},
     connect::refuse,
     dial::Reach,
     facts::Record,
@@ -162,6 +162,7 @@ impl Heard {
             .request(request.method().as_str(), request.uri().path());
         if let Err(refusal) = self.check(&request) {
             record.denied(refusal.detail.clone());
+            drain(request).await;
             return refusal.response(form);
         }
         let (response, bridge) = judged(gate, &self.pool, pulse, approved.as_deref(), request, record).await;

@@ -150,6 +150,9 @@ pub struct Settlement {
 /// Answers for one sandbox. Everything is asked anew for each connection or request, so that changes are live.
 #[async_trait]
 pub trait Warden: Send + Sync + 'static {
+    /// What people call the sandbox.
+    fn name(&self) -> String;
+
     /// The rules now.
     fn policy(&self) -> Arc<Policy>;
 

@@ -101,3 +101,17 @@ pub(crate) async fn local() -> Result<(Local, PathBuf), Failure> {
     // Two removers would disturb each other.
     Ok((local, home.keep()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_told_where_the_user_made_them() {
+        let failure = Failure::new(exit::FAILED, "/tmp/p/sets.toml:1: no");
+        let Failure::Told { what, .. } = renamed(failure, Path::new("/tmp/p"), Path::new("/home/u/s")) else {
+            panic!("it is quiet")
+        };
+        assert_eq!(what, "/home/u/s/sets.toml:1: no");
+    }
+}

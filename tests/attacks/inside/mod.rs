@@ -1,10 +1,12 @@
 //! The probes: what runs inside a sandbox (or, as a control, outside the fence) and says in one line what it got.
 
 mod calls;
+mod crowd;
 mod ground;
 mod shared;
 mod sockets;
 mod weight;
+mod wire;
 
 use std::{io, process::ExitCode};
 
@@ -18,7 +20,8 @@ pub(crate) fn main(name: &str, arguments: &[&str]) -> ExitCode {
         .or_else(|| sockets::named(name, arguments))
         .or_else(|| ground::named(name))
         .or_else(|| shared::named(name))
-        .or_else(|| weight::named(name, arguments));
+        .or_else(|| weight::named(name, arguments))
+        .or_else(|| client(name, arguments));
     let Some(found) = found else {
         say(&format!("not run: there is no probe {name}"));
         return ExitCode::FAILURE;
@@ -26,6 +29,17 @@ pub(crate) fn main(name: &str, arguments: &[&str]) -> ExitCode {
     let found = verdict(found);
     say(&found.line());
     if matches!(found, Finding::Escaped(_)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Clients of the gate: what they heard is not theirs to judge.
+fn client(name: &str, arguments: &[&str]) -> Option<Got> {
+    Some(match name {
+        "talk" => wire::talk(arguments),
+        "relay" => wire::relay(arguments.first()?),
+        "storm" => crowd::storm(arguments),
+        "crowd" => crowd::crowd(arguments),
+        _ => return None,
+    })
 }
 
 fn verdict(got: Got) -> Finding {

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _, UdpSocket},
     os::{
         linux::net::SocketAddrExt as _,
         unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream},
@@ -47,6 +47,11 @@ pub(super) fn named(name: &str, arguments: &[&str]) -> Option<Got> {
         "no_route_udp" => return Some(each(OUTSIDE, udp)),
         "own_loopback" => return Some(own_loopback()),
         "tcp" => return Some(tcp(first)),
+        "lookup" => return Some(lookup(first)),
+        "lookup_of_any" => return Some(each(&["example.org", "open.out.test", "_gateway"], lookup)),
+        "resolvers_by_udp" => return Some(resolvers()),
+        "quic" => return Some(each(&["192.0.2.1:443", "[2001:db8::1]:443", "1.1.1.1:443"], datagram)),
+        "ask_dns" => return Some(ask_dns(first, arguments.get(1).copied().unwrap_or_default())),
         "abstract_listen" => return Some(listen(first)),
         "abstract_connect" => return Some(connect(first)),
         "tcp_listen" => return Some(tcp_listen(first)),
@@ -82,6 +87,48 @@ fn udp(place: &str) -> Got {
     let socket = UdpSocket::bind(if place.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" })?;
     socket.connect(place)?;
     Ok(format!("there is a route to {place}"))
+}
+
+/// A datagram that leaves, answered or not.
+fn datagram(place: &str) -> Got {
+    let socket = UdpSocket::bind(if place.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" })?;
+    socket.send_to(&[0xc0; 1200], place)?;
+    Ok(format!("1200 bytes left for {place}"))
+}
+
+/// By the system's own resolver, whatever it is.
+fn lookup(name: &str) -> Got {
+    let found = (name, 80).to_socket_addrs()?.next().ok_or_else(|| io::Error::other("no address"))?;
+    Ok(format!("{name} is {found}"))
+}
+
+/// Those that programs inside would ask, and the usual public ones.
+fn resolvers() -> Got {
+    let file = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let servers = file.lines().filter_map(|line| line.strip_prefix("nameserver "));
+    let mut last = Err(io::Error::other("nobody was asked"));
+    for server in servers.chain(["8.8.8.8", "192.0.2.53"]) {
+        last = ask_dns(&format!("{}:53", server.trim()), "example.org");
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
+}
+
+fn ask_dns(server: &str, name: &str) -> Got {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.set_read_timeout(Some(Duration::from_millis(300)))?;
+    let mut question = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in name.split('.') {
+        question.push(label.len() as u8);
+        question.extend_from_slice(label.as_bytes());
+    }
+    question.extend_from_slice(&[0, 0, 1, 0, 1]);
+    socket.connect(server)?;
+    socket.send(&question)?;
+    let count = socket.recv(&mut [0; 512])?;
+    Ok(format!("{server} answered {count} bytes about {name}"))
 }
 
 /// What `no_route_*` try, where there is a route.

@@ -152,7 +152,10 @@ impl Config {
         let told_all = |path: &Path, mistakes: Vec<Mistake>| mistakes.iter().map(|bad| told(path, bad)).collect();
         let built_in = sets::built_in().map_err(|bad| told_all(Path::new("(built-in) sets.toml"), bad));
         let of_gateway = text(&gateway).and_then(|text| {
-            let read = parse(&text, &self.home).map_err(|bad| told_all(&gateway, bad))?;
+            // The file may be a link, as in a private home: what it names lies beside the file itself.
+            let beside = gateway.canonicalize().ok().and_then(|file| Some(file.parent()?.to_owned()));
+            let beside = beside.unwrap_or_else(|| self.home.clone());
+            let read = parse(&text, &beside).map_err(|bad| told_all(&gateway, bad))?;
             Ok((text, read))
         });
         let of_sets = text(&sets).and_then(|text| {

@@ -4,7 +4,9 @@ mod rules;
 
 use std::time::Duration;
 
-use sandbar_api::{AddRules, Code, Effect, Network, NetworkRule, Problem, SandboxState, Source, network};
+use sandbar_api::{
+    AddRules, Code, CreateSandbox, Effect, Network, NetworkRule, Problem, SandboxState, Source, Template, network,
+};
 use sandbar_policy::{Host, Policy, Rule, Sets, Verdict};
 use serde_json::{Value, json};
 use tokio::time;
@@ -37,7 +39,27 @@ fn take_back(rules: &mut Vec<NetworkRule>, effect: Effect, added: &[Rule], sets:
     });
 }
 
+fn compile<'r>(rules: impl Iterator<Item = (Effect, &'r Rule, Source)>, sets: &Sets) -> Result<Policy, Problem> {
+    Policy::compile(rules, sets).map_err(|bad| {
+        let detail = format!("`{}` cannot be used: {}", bad.text.escape_debug(), sentence(&bad.cause));
+        Problem::new(Code::BadRule, detail, "Named sets are in sets.toml of the home.")
+    })
+}
+
 impl Inner {
+    /// Whether what a new sandbox asks of its gate can be given: its sets and secrets are there.
+    pub(crate) fn check_gate(&self, template: &Template, request: &CreateSandbox) -> Result<(), Problem> {
+        let written = template.network.rules().chain(request.network.rules());
+        let rules = written.map(|(effect, text)| Ok((effect, network::rule(text)?)));
+        let rules = rules.collect::<Result<Vec<_>, Problem>>()?;
+        let rules = rules.iter().map(|(effect, rule)| (*effect, rule, Source::Sandbox));
+        compile(rules, &self.gates.loaded().sets)?;
+        match template.secrets.iter().chain(&request.secrets).find(|name| !self.gates.secrets.exists(name)) {
+            Some(name) => Err(secrets::unknown(name)),
+            None => Ok(()),
+        }
+    }
+
     fn network(&self, handle: &Handle) -> Network {
         let loaded = self.gates.loaded();
         let rules = &handle.rules;
@@ -63,10 +85,7 @@ impl Engine {
             return Err(Problem::new(Code::BadRule, "There is no rule to add.", fix));
         }
         let loaded = self.inner.gates.loaded();
-        Policy::compile(added.iter().map(|rule| (effect, rule, Source::Sandbox)), &loaded.sets).map_err(|bad| {
-            let detail = format!("`{}` cannot be used: {}", bad.text.escape_debug(), sentence(&bad.cause));
-            Problem::new(Code::BadRule, detail, "Named sets are in sets.toml of the home.")
-        })?;
+        compile(added.iter().map(|rule| (effect, rule, Source::Sandbox)), &loaded.sets)?;
         let texts: Vec<_> = added.iter().map(|rule| rule.text.clone()).collect();
         let change = json!({ "effect": effect, "rules": texts, "by": caller.owner });
         self.change_rules(sandbox, change, move |handle| {

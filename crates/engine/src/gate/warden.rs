@@ -26,6 +26,10 @@ impl SandboxWarden {
 
 #[async_trait]
 impl Warden for SandboxWarden {
+    fn name(&self) -> String {
+        self.handle.name()
+    }
+
     fn policy(&self) -> Arc<Policy> {
         self.handle.activity.touch();
         let loaded = self.inner.gates.loaded();
@@ -44,6 +48,8 @@ impl Warden for SandboxWarden {
     }
 
     async fn ask(&self, question: Question) -> Answer {
+        // Put away, it would hear the answer only when somebody else needs it.
+        let _waiting = self.handle.waiting.token();
         self.inner.gates.approvals.ask(&self.inner, &self.handle, question).await
     }
 

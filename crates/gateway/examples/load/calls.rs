@@ -11,7 +11,12 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{Outcome, client::Target, origin::TOKEN, spread::Spread};
+use crate::{
+    Outcome,
+    client::Target,
+    origin::{BETWEEN_TOKENS, TOKEN},
+    spread::Spread,
+};
 
 const PATH: &str = "/chat/completions";
 /// Calls under way at a time; more would have to wait, and their waiting is counted.
@@ -58,34 +63,27 @@ pub(crate) fn rate(target: &Target, rate: u64, time: Duration) -> Outcome<Value>
 
 /// Streams that are open for as long, and calls beside them.
 pub(crate) fn streams(target: &Target, streams: u64, beside: u64, time: Duration) -> Outcome<Value> {
+    let whole = time + 4 * WARM_UP;
+    let tokens = u64::try_from(whole.as_nanos() / BETWEEN_TOKENS.as_nanos())?;
     let body = json!({
-        "model": "bench", "max_tokens": 4096, "stream": true, "stream_options": {"include_usage": true},
+        "model": "bench", "max_tokens": tokens, "stream": true, "stream_options": {"include_usage": true},
         "messages": [{"role": "user", "content": "At length."}],
     });
     let request = target.post(PATH, &body.to_string());
     let all_open = Barrier::new(usize::try_from(streams)? + 1);
     let listen = || {
-        let mut line = target.open()?;
-        line.send(&request)?;
-        let (mut spread, mut rest, mut begun) = (Spread::default(), Vec::new(), None);
-        line.read(|part| {
-            let now = SystemTime::now();
-            let begun = *begun.get_or_insert_with(|| {
+        let mut begun = None;
+        let heard = listen(target, &request, || {
+            let begun = begun.get_or_insert_with(|| {
                 all_open.wait();
                 Instant::now()
             });
-            rest.extend_from_slice(part);
-            while let Some(at) = rest.windows(2).position(|pair| pair == b"\n\n") {
-                if let Some(written) = written(&rest[..at])
-                    && begun.elapsed() > WARM_UP
-                {
-                    spread.add(now.duration_since(written).unwrap_or_default());
-                }
-                rest.drain(..at + 2);
-            }
-            begun.elapsed() < time + 2 * WARM_UP
-        })?;
-        Outcome::Ok(spread)
+            (WARM_UP..WARM_UP + time).contains(&begun.elapsed())
+        });
+        if begun.is_none() {
+            all_open.wait();
+        }
+        heard
     };
     let (tokens, calls) = thread::scope(|scope| {
         let tokens = scope.spawn(|| together(streams, listen));
@@ -94,6 +92,28 @@ pub(crate) fn streams(target: &Target, streams: u64, beside: u64, time: Duration
         (tokens.join().map_err(|_| "a thread failed"), calls)
     });
     Ok(json!({"tokens": tokens??.told(), "calls": calls?}))
+}
+
+/// How long each token was on its way, of those that count.
+fn listen(target: &Target, request: &[u8], mut counts: impl FnMut() -> bool) -> Outcome<Spread> {
+    let mut line = target.open()?;
+    line.send(request)?;
+    let (mut spread, mut rest) = (Spread::default(), Vec::new());
+    line.read(|part| {
+        let now = SystemTime::now();
+        let counted = counts();
+        rest.extend_from_slice(part);
+        while let Some(at) = rest.windows(2).position(|pair| pair == b"\n\n") {
+            if let Some(written) = written(&rest[..at])
+                && counted
+            {
+                spread.add(now.duration_since(written).unwrap_or_default());
+            }
+            rest.drain(..at + 2);
+        }
+        true
+    })?;
+    Ok(spread)
 }
 
 fn written(event: &[u8]) -> Option<SystemTime> {

@@ -10,6 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     Request, Response,
@@ -21,7 +22,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{net::TcpListener, time::MissedTickBehavior};
 use tokio_rustls::TlsAcceptor;
 
@@ -30,7 +31,7 @@ use crate::Outcome;
 /// What stands before the moment a token was written, in nanoseconds since 1970.
 pub(crate) const TOKEN: &str = "\"content\":\"";
 /// A fast model's.
-const BETWEEN_TOKENS: Duration = Duration::from_millis(50);
+pub(crate) const BETWEEN_TOKENS: Duration = Duration::from_millis(50);
 const CHUNK: &[u8] = &[b'x'; 64 * 1024];
 const NAMES: [&str; 5] = ["tunnel.test", "terminated.test", "llm.test", "localhost", "127.0.0.1"];
 
@@ -98,8 +99,8 @@ async fn answer(request: Request<Incoming>) -> Outcome<Response<Body>> {
     }
     if request.uri().path().ends_with("/chat/completions") {
         let body = request.into_body().collect().await?.to_bytes();
-        let streamed = body.windows(13).any(|window| window == b"\"stream\":true");
-        return Ok(if streamed { stream() } else { whole() });
+        let call: Value = serde_json::from_slice(&body)?;
+        return Ok(if call["stream"] == true { stream(call["max_tokens"].as_u64().unwrap_or(1)) } else { whole() });
     }
     Ok(Response::new(
         Full::from("A small answer, as a service's health or a cache's \"not modified\" is.").boxed_unsync(),
@@ -127,20 +128,22 @@ fn whole() -> Response<Body> {
     response
 }
 
-/// Until its reader goes.
-fn stream() -> Response<Body> {
+fn stream(tokens: u64) -> Response<Body> {
     let mut clock = tokio::time::interval(BETWEEN_TOKENS);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let events = futures_util::stream::unfold(clock, |mut clock| async move {
+    let begin = "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"bench\",\"choices\":[";
+    let written = futures_util::stream::unfold((clock, tokens), move |(mut clock, left)| async move {
+        let left = left.checked_sub(1)?;
         clock.tick().await;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let event = format!(
-            "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"bench\",\
-             \"choices\":[{{\"index\":0,\"delta\":{{{TOKEN}{now}\"}},\"finish_reason\":null}}],\"usage\":null}}\n\n"
-        );
-        Some((Ok(Frame::data(Bytes::from(event))), clock))
+        let choice = format!("{{\"index\":0,\"delta\":{{{TOKEN}{now}\"}},\"finish_reason\":null}}],\"usage\":null");
+        Some((format!("{begin}{choice}}}\n\n"), (clock, left)))
     });
-    let mut response = Response::new(StreamBody::new(events).boxed_unsync());
+    let usage = json!({"prompt_tokens": 2, "completion_tokens": tokens, "total_tokens": tokens + 2});
+    let end = format!("{begin}],\"usage\":{usage}}}\n\ndata: [DONE]\n\n");
+    let events = written.chain(futures_util::stream::once(async { end }));
+    let frames = events.map(|event| Ok(Frame::data(Bytes::from(event))));
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response
 }

@@ -77,13 +77,14 @@ pub(super) fn plan(
         edits.push(("model", Node::quote(&selected.vendor_name)));
     }
     let (input, output) = match *held {
-        Held::Budget { left, priced } => {
+        // what only counts tokens costs nothing, whatever it counts
+        Held::Budget { left, priced } if endpoint != Endpoint::CountTokens => {
             let (bound, missing) = within(endpoint, &root, body.len(), &selected, left, priced)?;
             edits.extend(missing.map(|(field, cap)| (field, cap.to_string())));
             let cap = missing.map(|(_, cap)| cap).or(bound.cap).unwrap_or(0);
             (bound.input, bound.choices.saturating_mul(cap))
         }
-        Held::Counted => {
+        _ => {
             let bound = bound::bound(endpoint, &root, body.len(), image_tokens(&selected));
             let bound = bound.unwrap_or(Bound::of_bytes(body.len()));
             let most = selected.model.as_ref().and_then(|model| model.max_output);

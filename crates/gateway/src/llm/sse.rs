@@ -160,7 +160,7 @@ mod tests {
         let mut splitter = Splitter::default();
         assert!(splitter.push(b"data: 1\r\n").is_empty());
         assert_eq!(splitter.push(b"\r").len(), 1);
-        assert!(splitter.push(b"\ndata: 2\n").is_empty());
+        assert_eq!(splitter.push(b"\ndata: 2\n"), [Piece::Part(Bytes::from_static(b"\n"))]);
         assert_eq!(splitter.push(b"\n").len(), 1);
     }
 

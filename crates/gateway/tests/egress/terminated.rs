@@ -160,6 +160,24 @@ async fn websockets_pass() {
 }
 
 #[tokio::test]
+async fn websockets_pass_in_plain() {
+    let server = Server::plain().await;
+    let port = server.port();
+    let world = World::new(&[(Allow, &format!("a.example.test:{port}"))]).await;
+    let mut sender = world.plain_sender().await;
+    let host = format!("a.example.test:{port}");
+    let headers = [("host", host.as_str()), ("connection", "upgrade"), ("upgrade", "websocket")];
+    let asked = request("GET", &format!("http://{host}/ws"), &headers, "");
+    let mut response = sender.send_request(asked).await.expect("an answer");
+    assert_eq!(response.status(), 101);
+    let mut io = TokioIo::new(hyper::upgrade::on(&mut response).await.expect("upgraded"));
+    io.write_all(b"ping").await.expect("written");
+    let mut echo = [0; 4];
+    io.read_exact(&mut echo).await.expect("an echo");
+    assert_eq!(&echo, b"ping");
+}
+
+#[tokio::test]
 async fn http_is_no_upgrade() {
     let server = Server::shows(Shown { protocols: vec!["http/1.1"], ..Shown::default() }).await;
     let world = looking(&server).await;

@@ -35,6 +35,10 @@ pub(crate) struct Script {
 
 #[async_trait]
 impl Warden for Script {
+    fn name(&self) -> String {
+        "sbx-test".into()
+    }
+
     fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.policy.read().expect("lock"))
     }

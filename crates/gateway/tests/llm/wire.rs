@@ -98,10 +98,12 @@ async fn all_endpoints_are_counted_but_the_one_that_is_free() {
     assert_eq!(end.usage.map(|usage| (usage.input, usage.output)), Some((3, 0)));
     assert_eq!(reservation.held.tokens, world.upstream.seen()[1].body.len() as u64);
     let used = world.used();
-    let count = json!({"model": "claude", "messages": [{"role": "user", "content": "one two"}]});
+    let count = json!({"model": "claude", "messages": [{"role": "user", "content": "one two"}], "mcp_servers": []});
     let answer = post(world.gate, "/llm/anthropic/v1/messages/count_tokens", &count).await;
     assert_eq!(answer.json(), json!({"input_tokens": 2}));
     assert_eq!((world.used(), world.clerk.books().settled.len()), (used, 2));
+    let other = json!({"model": "gpt", "messages": []});
+    assert_eq!(post(world.gate, "/llm/anthropic/v1/messages/count_tokens", &other).await.status, 404);
 }
 
 #[tokio::test]

@@ -51,6 +51,10 @@ impl Clerk {
 
 #[async_trait]
 impl Warden for Clerk {
+    fn name(&self) -> String {
+        "sbx-test".into()
+    }
+
     fn policy(&self) -> Arc<Policy> {
         Arc::default()
     }

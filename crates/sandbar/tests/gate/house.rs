@@ -86,6 +86,19 @@ impl House {
         Ok(self.server.command(arguments).output()?.into())
     }
 
+    /// What this host may be unable to enforce: then that is said, by name.
+    pub(crate) fn if_enforceable(&self, test: &str, arguments: &[&str]) -> Outcome<bool> {
+        let said = self.tried(arguments)?;
+        match said.code {
+            Some(0) => Ok(true),
+            Some(7) => {
+                eprintln!("not run: {test}: {}: {}", arguments.join(" "), said.err.trim());
+                Ok(false)
+            }
+            _ => Err(format!("{arguments:?}: {said:?}").into()),
+        }
+    }
+
     /// A sandbox that may talk to these places, with the tests' root in its workspace for what is only tunnelled.
     pub(crate) fn create(&self, name: &str, allow: &[&str], more: &[&str]) -> Outcome {
         let mut arguments = vec!["create", "--name", name];

@@ -359,3 +359,13 @@ fn a_start_with_mistakes_is_refused() -> Tested {
     assert!(matches!(Config::open(home.path()), Err(OpenError::Config(errors)) if errors[1].contains("not a file")));
     Ok(())
 }
+
+#[test]
+fn roots_lie_beside_the_file_itself() -> Tested {
+    let (theirs, home) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    fs::write(theirs.path().join("ca.pem"), ROOTS)?;
+    fs::write(theirs.path().join(GATEWAY), "[network]\nroots = \"ca.pem\"")?;
+    std::os::unix::fs::symlink(theirs.path().join(GATEWAY), home.path().join(GATEWAY))?;
+    assert_eq!(Config::open(home.path())?.current().settings.extra_roots, ROOTS.as_bytes());
+    Ok(())
+}
