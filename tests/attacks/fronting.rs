@@ -22,7 +22,6 @@ pub(crate) fn all() -> Vec<Attack> {
         gate("no_greeting_at_443", act!(https_plain), act!(https_good)),
         gate("greeting_for_another_host_where_tls_ends", act!(terminated_sni), act!(terminated_good)),
         gate("greeting_for_nobody_where_tls_ends", act!(terminated_nobody), act!(terminated_good)),
-        gate("no_greeting_where_a_secret_may_go", act!(terminated_plain), act!(terminated_good)),
         gate("host_header_of_another", act!(host_header), act!(terminated_good)),
         gate("authority_of_another_in_http2", act!(authority), act!(authority_good)),
         gate("connection_used_for_another_host", act!(reuse), act!(terminated_good)),
@@ -31,7 +30,14 @@ pub(crate) fn all() -> Vec<Attack> {
 }
 
 /// Through CONNECT to `host` at the TLS port, with this greeting and these bytes; whether they arrived.
-async fn through(stage: &Stage, target: &Target, host: &str, greeting: Option<Step>, bytes: Vec<u8>, mark: &str) -> Outcome<Finding> {
+async fn through(
+    stage: &Stage,
+    target: &Target,
+    host: &str,
+    greeting: Option<Step>,
+    bytes: Vec<u8>,
+    mark: &str,
+) -> Outcome<Finding> {
     let mut then: Vec<Step> = greeting.into_iter().collect();
     then.push(Step::Send(bytes));
     let heard = stage.wire(target, &tunnel(format!("{host}:{}", stage.outside.tls), then)).await?;
@@ -67,7 +73,6 @@ greeted! {
     terminated_good "judged.out.test", "judged.out.test", Some(Step::Tls("judged.out.test", ""));
     terminated_sni "judged.out.test", "denied.out.test", Some(Step::Tls("denied.out.test", ""));
     terminated_nobody "judged.out.test", "judged.out.test", Some(Step::Tls("", ""));
-    terminated_plain "key.out.test", "key.out.test", Some(Step::send("\x16\x03\x01"));
 }
 
 /// Hosts that a server behind the same address could listen to.
@@ -162,7 +167,11 @@ async fn plain(stage: &Stage, target: &Target, head: &str) -> Outcome<Finding> {
     let hosts: Vec<&str> = heads.lines().filter(|line| line.to_ascii_lowercase().starts_with("host:")).collect();
     let asked = head.trim_start_matches("Host: ").split("\r\n").next().unwrap_or_default();
     let passed = hosts.len() != 1 && !heads.is_empty() || hosts.iter().any(|line| line.contains(asked));
-    Ok(if passed { Finding::escaped(format!("the server heard {hosts:?}")) } else { Finding::contained(format!("the server heard {hosts:?}")) })
+    Ok(if passed {
+        Finding::escaped(format!("the server heard {hosts:?}"))
+    } else {
+        Finding::contained(format!("the server heard {hosts:?}"))
+    })
 }
 
 async fn at_443(stage: &Stage, target: &Target, then: Vec<Step>, mark: &str) -> Outcome<Finding> {
@@ -185,5 +194,11 @@ async fn https_plain(stage: &Stage, target: &Target) -> Outcome<Finding> {
 
 async fn https_good(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let mark = stage.mark();
-    at_443(stage, target, vec![Step::Tls("https.out.test", ""), Step::send(get(&format!("/{mark}"), "https.out.test"))], &mark).await
+    at_443(
+        stage,
+        target,
+        vec![Step::Tls("https.out.test", ""), Step::send(get(&format!("/{mark}"), "https.out.test"))],
+        &mark,
+    )
+    .await
 }

@@ -30,13 +30,31 @@ pub(crate) fn all() -> Vec<Attack> {
     vec![
         gate("name_that_looks_allowed", RULES, act!(looks_allowed), own, act!(own_name)),
         gate("name_that_looks_allowed_in_a_url", RULES, act!(looks_allowed_url), own, act!(own_name_url)),
-        gate("denied_name_written_otherwise", WIDE, act!(denied_otherwise), "by a name that is not denied", act!(own_name)),
-        gate("denied_name_written_otherwise_in_a_url", WIDE, act!(denied_url), "by a name that is not denied", act!(own_name_url)),
+        gate(
+            "denied_name_written_otherwise",
+            WIDE,
+            act!(denied_otherwise),
+            "by a name that is not denied",
+            act!(own_name),
+        ),
+        gate(
+            "denied_name_written_otherwise_in_a_url",
+            WIDE,
+            act!(denied_url),
+            "by a name that is not denied",
+            act!(own_name_url),
+        ),
         gate("port_written_otherwise", RULES, act!(ports), "the port as it is written", act!(own_port)),
         gate("address_under_any_name", WIDE, act!(addresses), "where the address is allowed", act!(listed_address)),
         gate("address_nobody_listed", LITERALS, act!(unlisted), "the one that is listed", act!(listed_address)),
         gate("name_of_a_private_address", WIDE, act!(private_answers), "the name of a listed address", act!(own_name)),
-        gate("name_that_changes_its_answer", WIDE, act!(rebinding), "a client that resolves twice", act!(resolves_twice)),
+        gate(
+            "name_that_changes_its_answer",
+            WIDE,
+            act!(rebinding),
+            "a client that resolves twice",
+            act!(resolves_twice),
+        ),
         gate("lookups_as_a_channel", RULES, act!(channel), "where the names are allowed", act!(channel_open)),
     ]
 }
@@ -48,7 +66,8 @@ async fn none_of(stage: &Stage, target: &Target, forms: &[Vec<u8>], in_url: bool
         let mark = stage.mark();
         let (asked, plain) = (stage.outside.asked().len(), stage.outside.connections("plain"));
         let steps = if in_url {
-            let line = [b"GET http://", &form[..], format!("/{mark} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()];
+            let rest = format!("/{mark} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            let line = [b"GET http://", &form[..], rest.as_bytes()];
             vec![Step::Send(line.concat()), Step::Rest(SILENCE)]
         } else {
             tunnel(form, vec![Step::send(get(&format!("/{mark}"), "x"))])
@@ -166,7 +185,23 @@ async fn own_name_url(stage: &Stage, target: &Target) -> Outcome<Finding> {
 
 /// Ports 80 and 443 are allowed; what some parser would take for one of them, or cut to it, is not.
 async fn ports(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    let odd = ["0443", "+443", " 443", "443 ", "0x1bb", "443x", "65979", "4294967739", "-443", "4 43", "443:80", "", "0", "443\0", "443/"];
+    let odd = [
+        "0443",
+        "+443",
+        " 443",
+        "443 ",
+        "0x1bb",
+        "443x",
+        "65979",
+        "4294967739",
+        "-443",
+        "4 43",
+        "443:80",
+        "",
+        "0",
+        "443\0",
+        "443/",
+    ];
     let forms: Vec<Vec<u8>> = odd.iter().map(|port| format!("web.out.test:{port}").into_bytes()).collect();
     let other = format!("web.out.test:{}", stage.outside.plain).into_bytes();
     // An empty port is the scheme's, and that one is allowed.
@@ -222,7 +257,19 @@ async fn addresses(stage: &Stage, target: &Target) -> Outcome<Finding> {
 
 async fn unlisted(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let hidden = stage.outside.connections("hidden");
-    let but_listed = ["127.0.0.2", "0.0.0.0", "169.254.169.254", "10.0.0.1", "100.100.100.200", "[::1]", "[::]", "[fe80::1]", "[64:ff9b::7f00:2]", "[::ffff:127.0.0.2]", "[fd00:ec2::254]"];
+    let but_listed = [
+        "127.0.0.2",
+        "0.0.0.0",
+        "169.254.169.254",
+        "10.0.0.1",
+        "100.100.100.200",
+        "[::1]",
+        "[::]",
+        "[fe80::1]",
+        "[64:ff9b::7f00:2]",
+        "[::ffff:127.0.0.2]",
+        "[fd00:ec2::254]",
+    ];
     let forms = forms(stage.outside.plain, &but_listed.map(str::as_bytes));
     for in_url in [false, true] {
         let found = none_of(stage, target, &forms, in_url).await?;
@@ -242,7 +289,18 @@ async fn listed_address(stage: &Stage, target: &Target) -> Outcome<Finding> {
 /// Names of which all or one of the answers are private: resolved, since the rules allow the names, and not dialled.
 async fn private_answers(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let (port, hidden, mut said) = (stage.outside.plain, stage.outside.connections("hidden"), vec![]);
-    let names = ["private", "neighbour", "metadata", "unspecified", "mixed", "mixed-six", "alias", "mapped", "nat64", "loopback-six"];
+    let names = [
+        "private",
+        "neighbour",
+        "metadata",
+        "unspecified",
+        "mixed",
+        "mixed-six",
+        "alias",
+        "mapped",
+        "nat64",
+        "loopback-six",
+    ];
     for name in names {
         for in_url in [false, true] {
             let mark = stage.mark();

@@ -92,7 +92,8 @@ impl Outside {
         let certificate = self.upstream.certificate.as_deref().ok_or("no certificate")?;
         std::fs::write(home.join("outside.pem"), format!("{}{certificate}", self.roots.pem))?;
         let (dns, port) = (self.dns, self.upstream.address.port());
-        let listed = if self.has_https { format!("\"{LISTED}/32\", \"{}/32\"", https()) } else { format!("\"{LISTED}/32\"") };
+        let listed =
+            if self.has_https { format!("\"{LISTED}/32\", \"{}/32\"", https()) } else { format!("\"{LISTED}/32\"") };
         let text = format!(
             r#"[network]
 private = [{listed}]
@@ -164,10 +165,16 @@ async fn serve(listener: TcpListener, at: &'static str, tls: Option<TlsAcceptor>
         tokio::spawn(async move {
             let _over = match tls {
                 None => converse(stream, number, &log).await,
-                Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => converse(stream, number, &log).await,
-                    Err(error) => Err(error),
-                },
+                Some(tls) => {
+                    // What is no TLS would be noted nowhere else.
+                    let mut first = [0; 1024];
+                    let count = stream.peek(&mut first).await.unwrap_or(0);
+                    lock(&log)[number].raw.extend_from_slice(&first[..count]);
+                    match tls.accept(stream).await {
+                        Ok(stream) => converse(stream, number, &log).await,
+                        Err(error) => Err(error),
+                    }
+                }
             };
         });
     }

@@ -24,14 +24,27 @@ pub(crate) fn all() -> Vec<Attack> {
         probe("lookup_of_any", "", Control::Act("of a name that it has itself", act!(own_lookup))),
         probe("resolvers_by_udp", REFUSED, loopback),
         probe("quic", REFUSED, loopback),
-        Attack::shell(Class::Gate, "proxy_variables_unset", UNSET, Control::Act("with them", act!(with_proxy))).with(RULES),
+        Attack::shell(Class::Gate, "proxy_variables_unset", UNSET, Control::Act("with them", act!(with_proxy)))
+            .with(RULES),
         Attack::shell(Class::Gate, "sockets_of_the_gate_in_files", SOCKETS, Control::Host).with(RULES),
         gate("server_of_the_host", WIDE, act!(host_server), "from the host", act!(host_server_itself)),
-        gate("server_of_the_host_with_a_stolen_token", WIDE, act!(stolen_token), "from the host", act!(stolen_token_on_host)),
+        gate(
+            "server_of_the_host_with_a_stolen_token",
+            WIDE,
+            act!(stolen_token),
+            "from the host",
+            act!(stolen_token_on_host),
+        ),
         gate("loopback_of_the_gate", WIDE, act!(gate_through_gate), "the gate asked directly", act!(gate_itself)),
         gate("relay_inside", RULES, act!(relay_denied), "to a host that is allowed", act!(relay_allowed)),
         gate("connect_inside_a_connection", RULES, act!(inner_connect), "a request instead", act!(inner_request)),
-        gate("url_of_another_host_inside_a_connection", RULES, act!(inner_url), "a request instead", act!(inner_request)),
+        gate(
+            "url_of_another_host_inside_a_connection",
+            RULES,
+            act!(inner_url),
+            "a request instead",
+            act!(inner_request),
+        ),
         gate("vendor_asked_around_the_budget", RULES, act!(vendor), "where it is allowed", act!(vendor_allowed)),
     ]
 }
@@ -77,10 +90,22 @@ async fn stolen_token(stage: &Stage, target: &Target) -> Outcome<Finding> {
 
 async fn reach_server(stage: &Stage, target: &Target, method: &str, path: &str, more: &str) -> Outcome<Finding> {
     let (port, mut said) = (port(stage)?, vec![]);
-    for name in ["127.0.0.1", "localhost", "api.out.test", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "127.1", "localhost.localdomain", "x.localhost"] {
+    for name in [
+        "127.0.0.1",
+        "localhost",
+        "api.out.test",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "0.0.0.0",
+        "127.1",
+        "localhost.localdomain",
+        "x.localhost",
+    ] {
         // In a tunnel a client chooses the Host that the server wants to hear.
         let own = format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{more}Connection: close\r\n\r\n");
-        let url = format!("{method} http://{name}:{port}{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{more}Connection: close\r\n\r\n");
+        let url = format!(
+            "{method} http://{name}:{port}{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{more}Connection: close\r\n\r\n"
+        );
         for (way, steps) in [
             ("tunnel", tunnel(format!("{name}:{port}"), vec![Step::send(own)])),
             ("url", vec![Step::send(url), Step::Rest(SILENCE)]),
@@ -106,7 +131,9 @@ async fn host_server_itself(stage: &Stage, _: &Target) -> Outcome<Finding> {
 
 async fn stolen_token_on_host(stage: &Stage, _: &Target) -> Outcome<Finding> {
     let (host, token) = (stage.address()?, &stage.token);
-    let answer = stage.send(&format!("GET /v1/sandboxes HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"))?;
+    let answer = stage.send(&format!(
+        "GET /v1/sandboxes HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+    ))?;
     Ok(if status(&answer) == "200" { Finding::escaped("200") } else { Finding::contained(answer) })
 }
 
@@ -141,7 +168,7 @@ async fn relayed(stage: &Stage, target: &Target, name: &str) -> Outcome<Finding>
     let mut steps = vec![Step::At("127.0.0.1:4712")];
     steps.extend(tunnel(format!("{name}:{}", stage.outside.plain), vec![Step::send(get(&format!("/{mark}"), name))]));
     let heard = stage.wire(target, &steps).await;
-    stage.client.signal(&target.id, &relay, "SIGKILL").await?;
+    stage.client.signal(&target.id, &relay, "KILL").await?;
     let heard = heard?;
     Ok(if stage.outside.saw(&mark) { Finding::escaped("it arrived") } else { Finding::contained(brief(&heard)) })
 }
@@ -158,7 +185,8 @@ async fn relay_allowed(stage: &Stage, target: &Target) -> Outcome<Finding> {
 async fn inner(stage: &Stage, target: &Target, request: &str) -> Outcome<Finding> {
     let (mark, tls) = (stage.mark(), stage.outside.tls);
     let request = request.replace("PORT", &tls.to_string()).replace("MARK", &mark);
-    let steps = tunnel(format!("judged.out.test:{tls}"), vec![Step::Tls("judged.out.test", "http/1.1"), Step::send(request)]);
+    let steps =
+        tunnel(format!("judged.out.test:{tls}"), vec![Step::Tls("judged.out.test", "http/1.1"), Step::send(request)]);
     let heard = stage.wire(target, &steps).await?;
     let last = heard.rsplit("HTTP/1.1 ").next().and_then(|rest| rest.get(..3)).unwrap_or_default().to_owned();
     Ok(if stage.outside.saw(&mark) { Finding::escaped("it arrived") } else { Finding::contained(last) })
@@ -169,7 +197,12 @@ async fn inner_connect(stage: &Stage, target: &Target) -> Outcome<Finding> {
 }
 
 async fn inner_url(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    inner(stage, target, "GET http://denied.out.test:PORT/open/MARK HTTP/1.1\r\nHost: judged.out.test:PORT\r\nConnection: close\r\n\r\n").await
+    inner(
+        stage,
+        target,
+        "GET http://denied.out.test:PORT/open/MARK HTTP/1.1\r\nHost: judged.out.test:PORT\r\nConnection: close\r\n\r\n",
+    )
+    .await
 }
 
 async fn inner_request(stage: &Stage, target: &Target) -> Outcome<Finding> {
@@ -180,8 +213,12 @@ async fn inner_request(stage: &Stage, target: &Target) -> Outcome<Finding> {
 async fn vendor(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let (port, before) = (stage.outside.upstream.address.port(), stage.outside.upstream.seen().len());
     let body = "{\"model\":\"small\",\"messages\":[{\"role\":\"user\",\"content\":\"write:5\"}]}";
-    let request = format!("POST /v1/chat/completions HTTP/1.1\r\nHost: llm.out.test:{port}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
-    let steps = tunnel(format!("llm.out.test:{port}"), vec![Step::Tls("llm.out.test", "http/1.1"), Step::send(request)]);
+    let request = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: llm.out.test:{port}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let steps =
+        tunnel(format!("llm.out.test:{port}"), vec![Step::Tls("llm.out.test", "http/1.1"), Step::send(request)]);
     let heard = stage.wire(target, &steps).await?;
     let seen = stage.outside.upstream.seen().split_off(before);
     Ok(match seen.first() {

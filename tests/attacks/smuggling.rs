@@ -93,9 +93,15 @@ async fn hide(stage: &Stage, target: &Target, in_tls: bool, forms: &[(&str, &str
         let port = if in_tls { stage.outside.tls } else { stage.outside.plain };
         let second = format!("{mark}second");
         let origin = if in_tls { String::new() } else { format!("http://judged.out.test:{port}") };
-        let hidden = format!("GET {origin}/closed/{second} HTTP/1.1\r\nHost: judged.out.test:{port}\r\nConnection: close\r\n\r\n");
+        let hidden = format!(
+            "GET {origin}/closed/{second} HTTP/1.1\r\nHost: judged.out.test:{port}\r\nConnection: close\r\n\r\n"
+        );
         let fill = |text: &str| text.replace("LENGTH", &(hidden.len() + 5).to_string()).replace("SECOND", &hidden);
-        let first = format!("POST {origin}/open/{mark} HTTP/1.1\r\nHost: judged.out.test:{port}\r\n{}\r\n{}", fill(head), fill(body));
+        let first = format!(
+            "POST {origin}/open/{mark} HTTP/1.1\r\nHost: judged.out.test:{port}\r\n{}\r\n{}",
+            fill(head),
+            fill(body)
+        );
         let steps = if in_tls {
             let then = vec![Step::Tls("judged.out.test", "http/1.1"), Step::send(&first), Step::Close];
             tunnel(format!("judged.out.test:{port}"), then)
@@ -106,7 +112,8 @@ async fn hide(stage: &Stage, target: &Target, in_tls: bool, forms: &[(&str, &str
         if let Some(what) = judged(stage, &mark, &second) {
             return Ok(Finding::escaped(format!("{}: {what}", head.escape_debug())));
         }
-        let answer = heard.split_once("\\r\\n\\r\\n").map_or(heard.as_str(), |(_, rest)| if in_tls { rest } else { &heard });
+        let answer =
+            heard.split_once("\\r\\n\\r\\n").map_or(heard.as_str(), |(_, rest)| if in_tls { rest } else { &heard });
         statuses.push(status(answer).to_owned());
     }
     statuses.sort();
@@ -178,7 +185,8 @@ async fn connects(stage: &Stage, target: &Target, lines: &[&str]) -> Outcome<Fin
         let (mark, asked) = (stage.mark(), stage.outside.asked().len());
         let line = line.replace("PORT", &stage.outside.plain.to_string());
         let request = format!("GET /{mark} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        let heard = stage.wire(target, &[Step::send(line.clone() + &request), Step::Close, Step::Rest(SILENCE)]).await?;
+        let heard =
+            stage.wire(target, &[Step::send(line.clone() + &request), Step::Close, Step::Rest(SILENCE)]).await?;
         let names = stage.outside.asked().split_off(asked);
         if stage.outside.saw(&mark) || !names.is_empty() {
             return Ok(Finding::escaped(format!("{}: {} {}", line.escape_debug(), status(&heard), names.join(" "))));
@@ -206,7 +214,9 @@ async fn lines(stage: &Stage, target: &Target, lines: &[(&str, &str)]) -> Outcom
             let mark = stage.mark();
             let port = if in_tls { stage.outside.tls } else { stage.outside.plain };
             let origin = if in_tls { String::new() } else { format!("http://judged.out.test:{port}") };
-            let request = format!("{method} {origin}{path}?{mark} HTTP/1.1\r\nHost: judged.out.test:{port}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+            let request = format!(
+                "{method} {origin}{path}?{mark} HTTP/1.1\r\nHost: judged.out.test:{port}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            );
             let steps = if in_tls {
                 let then = vec![Step::Tls("judged.out.test", "http/1.1"), Step::send(request)];
                 tunnel(format!("judged.out.test:{port}"), then)
@@ -217,7 +227,8 @@ async fn lines(stage: &Stage, target: &Target, lines: &[(&str, &str)]) -> Outcom
             if stage.outside.saw(&mark) {
                 return Ok(Finding::escaped(format!("{method} {} arrived", path.escape_debug())));
             }
-            statuses.push(heard.rsplit("HTTP/1.1 ").next().and_then(|rest| rest.get(..3)).unwrap_or("nothing").to_owned());
+            statuses
+                .push(heard.rsplit("HTTP/1.1 ").next().and_then(|rest| rest.get(..3)).unwrap_or("nothing").to_owned());
         }
     }
     statuses.sort();
@@ -272,8 +283,12 @@ async fn fields(stage: &Stage, target: &Target, more: &[(&[u8], &[u8])]) -> Outc
     let (mark, port) = (stage.mark(), stage.outside.tls);
     let (authority, path) = (format!("judged.out.test:{port}"), format!("/open/{mark}"));
     let second = format!("{mark}second");
-    let own: [(&[u8], &[u8]); 4] =
-        [(b":method", b"POST"), (b":scheme", b"https"), (b":authority", authority.as_bytes()), (b":path", path.as_bytes())];
+    let own: [(&[u8], &[u8]); 4] = [
+        (b":method", b"POST"),
+        (b":scheme", b"https"),
+        (b":authority", authority.as_bytes()),
+        (b":path", path.as_bytes()),
+    ];
     let filled: Vec<(Vec<u8>, Vec<u8>)> = more
         .iter()
         .map(|(name, value)| (name.to_vec(), String::from_utf8_lossy(value).replace("SECOND", &second).into_bytes()))
@@ -336,8 +351,11 @@ async fn upgraded(stage: &Stage, target: &Target, forms: &[&str]) -> Outcome<Fin
         let (mark, port) = (stage.mark(), stage.outside.plain);
         let request = format!("GET http://judged.out.test:{port}/open/{mark} HTTP/1.1\r\nHost: x\r\n{form}\r\n");
         stage.wire(target, &[Step::send(request), Step::Close, Step::Rest(SILENCE)]).await?;
-        let asked = stage.outside.with(&mark).iter().flat_map(|one| one.heads.clone()).collect::<String>().to_ascii_lowercase();
-        let passed = ["h2c", "http/2", "tls/1", "http2-settings"].iter().any(|word| asked.replace("http/1.1", "").contains(word));
+        let asked =
+            stage.outside.with(&mark).iter().flat_map(|one| one.heads.clone()).collect::<String>().to_ascii_lowercase();
+        let passed = ["h2c", "http/2", "tls/1", "http2-settings"]
+            .iter()
+            .any(|word| asked.replace("http/1.1", "").contains(word));
         if passed || forms.len() == 1 && asked.contains(&mark) {
             return Ok(Finding::escaped(format!("{}: arrived", form.escape_debug())));
         }

@@ -45,7 +45,7 @@ pub(crate) fn all() -> Vec<Attack> {
 }
 
 /// A request of these lines and this body, and its status.
-fn ask(stage: &Stage, first: &str, headers: &[String], body: &str) -> Outcome<(u16, String)> {
+pub(crate) fn ask(stage: &Stage, first: &str, headers: &[String], body: &str) -> Outcome<(u16, String)> {
     let mut text = format!("{first} HTTP/1.1\r\nConnection: close\r\n");
     headers.iter().for_each(|header| text.push_str(&format!("{header}\r\n")));
     if !body.is_empty() {
@@ -56,11 +56,11 @@ fn ask(stage: &Stage, first: &str, headers: &[String], body: &str) -> Outcome<(u
     Ok((status.ok_or_else(|| format!("no status: {answer}"))?, answer))
 }
 
-fn host(stage: &Stage) -> Outcome<String> {
+pub(crate) fn host(stage: &Stage) -> Outcome<String> {
     Ok(format!("Host: {}", stage.address()?))
 }
 
-fn bearer(token: &str) -> String {
+pub(crate) fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}")
 }
 
@@ -77,7 +77,7 @@ fn judged(wanted: &[u16], (status, answer): &(u16, String)) -> Finding {
 /// A harmless change: an operator's page would ask for the same.
 const CREATE: &str = "POST /v1/sandboxes";
 const BODY: &str = "{\"name\":\"Not a name\"}";
-const JSON: &str = "Content-Type: application/json";
+pub(crate) const JSON: &str = "Content-Type: application/json";
 
 /// Refused for its body alone, so it got through everything else.
 fn through(answer: (u16, String)) -> Finding {

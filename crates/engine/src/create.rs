@@ -213,6 +213,7 @@ pub(crate) async fn create(
     // The kernel makes the sandbox while the disk takes the record. One that the record then refuses is removed again,
     // after a crash by the next start. A repeated key makes nothing, so it is looked up first.
     let early = new.key.is_none();
+    let fresh = new.new_session && new.parent.is_none();
     let (recorded, made) = tokio::join!(inner.store.create_sandbox(new), async {
         if early { Some(owner.handle.provider.create(&spec).await) } else { None }
     });
@@ -231,6 +232,8 @@ pub(crate) async fn create(
             Err(problem) => Err(problem),
         };
     }
+    // So that nothing has to be looked up when its gate is opened.
+    let _born = fresh.then(|| inner.gates.ledger.born(&owner.handle.session()));
     let made = match made {
         Some(made) => made,
         None => owner.handle.provider.create(&spec).await,

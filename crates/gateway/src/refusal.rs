@@ -64,7 +64,7 @@ impl Refusal {
             seen.map_or_else(|| place.clone(), |seen| format!("{} {} of {place}", seen.method, brief(seen.path)));
         let Some(rule) = &decision.rule else {
             let detail = format!("{what} is refused: no rule allows it.");
-            let fix = format!("The operator can allow it with `sandbar net allow {sandbox} {place}`.");
+            let fix = allow(sandbox, &place);
             return Self::new(StatusCode::FORBIDDEN, "network_denied", detail, fix);
         };
         let detail = format!("{what} is refused by the rule `{rule}`.");
@@ -76,7 +76,7 @@ impl Refusal {
     pub(crate) fn by_answer(sandbox: &str, host: &Host, port: u16, reason: &str) -> Self {
         let place = place(host, port);
         let detail = format!("{place} was asked for and refused: {}", sentence(reason));
-        let fix = format!("The operator can allow it with `sandbar net allow {sandbox} {place}`.");
+        let fix = allow(sandbox, &place);
         Self::new(StatusCode::FORBIDDEN, "network_denied", detail, fix)
     }
 
@@ -124,6 +124,13 @@ impl Refusal {
         response.headers_mut().insert("sandbar-refusal", HeaderValue::from_static(self.code));
         response
     }
+}
+
+/// A run without a server has nobody to tell later.
+fn allow(sandbox: &str, place: &str) -> String {
+    format!(
+        "The operator can allow it with `sandbar net allow {sandbox} {place}`, or from the start with `--allow {place}`."
+    )
 }
 
 /// As it stands in a rule: without the ports a rule has by itself.

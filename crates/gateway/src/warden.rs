@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use sandbar_policy::{Amount, Decision, Host, Placement, Policy, Short};
+use sandbar_policy::{Amount, Decision, Host, Placement, Policy, Price, Short};
 use zeroize::Zeroizing;
 
 use crate::llm::{Catalogue, Usage};
@@ -107,6 +107,8 @@ pub struct Reserve {
     pub upstream: String,
     /// The most it can use.
     pub bound: Amount,
+    /// By which the bound was computed, and by which the call will be settled.
+    pub price: Option<Price>,
 }
 
 /// Held for a call under way. Every one is ended by `settle`, exactly once.
@@ -171,8 +173,8 @@ pub trait Warden: Send + Sync + 'static {
     /// Upstreams, models and prices now.
     fn catalogue(&self) -> Arc<Catalogue>;
 
-    /// The key of an upstream; only for upstreams of the catalogue, only sent over verified TLS.
-    fn upstream_secret(&self, name: &str) -> Option<(Secret, Placement)>;
+    /// The key of the upstream of that name; only for upstreams of the catalogue, only sent over verified TLS.
+    fn upstream_secret(&self, upstream: &str) -> Option<(Secret, Placement)>;
 
     /// The model this session was switched to, whatever it asks for.
     fn model(&self) -> Option<String>;

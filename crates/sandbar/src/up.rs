@@ -65,6 +65,9 @@ pub(crate) enum LogFormat {
 
 pub(crate) fn up(args: &Up, context: &Context) -> Result<u8, Failure> {
     start_log(args.log_format)?;
+    // Secrets pass through this memory: no core file has them, and no tracer of the same user. What it executes is free.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+        .map_err(|error| Failure::io("failed to keep its memory to itself")(error.into()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING_THREADS)

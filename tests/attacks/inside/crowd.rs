@@ -27,17 +27,18 @@ pub(super) fn storm(words: &[&str]) -> Got {
     })))
 }
 
-/// `crowd N MS BASE64`: opens so many connections one after the other, sends the text on each (`{}` is its number), holds
+/// `crowd N MS BASE64 [at:ADDRESS]`: opens so many connections one after the other, sends the text on each (`{}` is its number), holds
 /// them for that long and tells how many were answered with what.
 pub(super) fn crowd(words: &[&str]) -> Got {
-    let [number, hold, text] = words else { return Err(io::Error::other("number, time and text")) };
+    let [number, hold, text, place @ ..] = words else { return Err(io::Error::other("number, time and text")) };
+    let place = place.first().and_then(|place| place.strip_prefix("at:")).unwrap_or(wire::GATE);
     let number: usize = number.parse().map_err(io::Error::other)?;
     let hold = Duration::from_millis(hold.parse().map_err(io::Error::other)?);
     let text = sandbar_api::bytes::decode(text).ok_or_else(|| io::Error::other("no base64"))?;
     let text = String::from_utf8_lossy(&text);
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
-    let place = wire::GATE.parse().map_err(io::Error::other)?;
+    let place = place.parse().map_err(io::Error::other)?;
     let (mut held, mut stopped) = (vec![], String::new());
     for index in 0..number {
         let opened = TcpStream::connect_timeout(&place, Duration::from_secs(1)).and_then(|mut stream| {

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Steps as words: `send:BASE64`, `slow:BASE64` (a byte at a time), `many:N:BASE64`, `head` (up to an empty line),
 /// `tls:SNI:ALPN` and `shred:SNI:ALPN` (the greeting in records of one byte), `close`, `rest:MS` (until that much silence),
-/// `at:ADDRESS` for another place than the gate, `say:TEXT`.
+/// `wait:MS`; first of all `at:ADDRESS` for another place than the gate.
 pub(super) fn talk(words: &[&str]) -> Got {
     let (place, words) = match words.first().and_then(|word| word.strip_prefix("at:")) {
         Some(place) => (place, &words[1..]),
@@ -87,8 +87,8 @@ impl Line {
             }
             "tls" | "shred" => self.greet(rest, verb == "shred"),
             "close" => self.tcp().shutdown(Shutdown::Write),
-            "say" => {
-                super::say(rest);
+            "wait" => {
+                std::thread::sleep(Duration::from_millis(rest.parse().map_err(io::Error::other)?));
                 Ok(())
             }
             "rest" => {

@@ -17,7 +17,7 @@ use std::{
 };
 
 use sandbar_gateway::{Settings, llm::Catalogue};
-use sandbar_policy::{Price, Sets};
+use sandbar_policy::Sets;
 
 pub(crate) use self::document::unknown;
 use self::{
@@ -41,14 +41,6 @@ pub(crate) struct Loaded {
     pub(crate) settings: Settings,
     /// What is wrong with the files now, each naming file, line, cause and fix.
     pub(crate) errors: Vec<String>,
-}
-
-impl Loaded {
-    /// Of a model, also by an alias.
-    pub(crate) fn price(&self, model: &str) -> Option<Price> {
-        let model = self.catalogue.aliases.get(model).map_or(model, String::as_str);
-        self.catalogue.models.get(model)?.price
-    }
 }
 
 pub(crate) struct Config {

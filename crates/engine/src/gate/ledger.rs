@@ -15,7 +15,7 @@ use std::{
 use chrono::TimeDelta;
 use sandbar_api::{SandboxId, SessionId, SetBudget};
 use sandbar_gateway::{Held, Refused, Reservation, Reserve, Settlement};
-use sandbar_policy::{Account, Amount, Limits, Price};
+use sandbar_policy::{Account, Amount, Limits};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::{
@@ -178,18 +178,27 @@ impl Ledger {
         known.ok_or_else(|| Error::Missing(format!("session {session}")))
     }
 
+    /// Of a session that was made just now, by nobody above it: it has no limits and has used nothing.
+    pub(crate) fn born(&self, session: &SessionId) -> Option<Known> {
+        {
+            let mut books = self.books();
+            if books.get(session).is_none() {
+                books.enter(session.clone(), Standing::default());
+            }
+        }
+        self.known(session)
+    }
+
     fn known(&self, session: &SessionId) -> Option<Known> {
         let is_known = self.books().need(session);
         is_known.then(|| Known { shelf: self.0.shelf.clone(), session: session.clone() })
     }
 
-    /// `price` is the model's now.
     pub(crate) async fn reserve(
         &self,
         session: &SessionId,
         sandbox: &SandboxId,
         call: Reserve,
-        price: Option<Price>,
     ) -> Result<Reservation, Refused> {
         let closed = || Refused::Unavailable("the server is shutting down".into());
         let _turn = self.0.beginning.acquire().await.map_err(|_| closed())?;
@@ -198,7 +207,7 @@ impl Ledger {
         }
         let began_at = clock::now();
         let id = ids::call(began_at).map_err(|problem| Refused::Unavailable(problem.detail))?;
-        self.books().hold(&id, session, call.bound, price, self.now_ms())?;
+        self.books().hold(&id, session, call.bound, call.price, self.now_ms())?;
         let mut given_up = GivenUp { ledger: self, id: Some(id.clone()) };
         let row = CallRow {
             id: id.clone(),

@@ -79,8 +79,7 @@ impl Warden for SandboxWarden {
 
     async fn reserve(&self, call: Reserve) -> Result<Reservation, Refused> {
         self.handle.activity.touch();
-        let price = self.inner.gates.loaded().price(&call.model);
-        self.inner.gates.ledger.reserve(&self.handle.session(), &self.handle.id, call, price).await
+        self.inner.gates.ledger.reserve(&self.handle.session(), &self.handle.id, call).await
     }
 
     fn settle(&self, reservation: Reservation, end: Settlement) {

@@ -93,6 +93,8 @@ async fn make_of(
     };
     inner.registry.insert_name(&claimed.handle);
     inner.expiry.notify_one();
+    // So that nothing has to be looked up when its gate is opened.
+    let _born = (!joins).then(|| inner.gates.ledger.born(&claimed.handle.session()));
     let bound = match bound {
         Some(bound) => bound,
         None if late == Late::Nothing => Ok(()),

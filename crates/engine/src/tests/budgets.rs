@@ -44,9 +44,9 @@ async fn call(bed: &Bed, sandbox: &sandbar_api::Sandbox, model: &str, end: Settl
     let (ledger, session) = (&bed.engine.inner.gates.ledger, &sandbox.session);
     let _known = ledger.know(session).await?;
     let bound = Amount { tokens: 1000, micros: 1000 };
-    let call = Reserve { model: model.into(), upstream: "vendor".into(), bound };
-    let price = bed.engine.inner.gates.config.current().price(model);
-    let reserved = ledger.reserve(session, &sandbox.id, call, price).await;
+    let price = bed.engine.inner.gates.loaded().catalogue.models.get(model).and_then(|model| model.price);
+    let call = Reserve { model: model.into(), upstream: "vendor".into(), bound, price };
+    let reserved = ledger.reserve(session, &sandbox.id, call).await;
     ledger.settle(reserved.map_err(|refused| format!("{refused:?}"))?, end);
     let written = || async { bed.engine.inner.store.held_calls().await.ok().filter(Vec::is_empty) };
     soon(written).await?;

@@ -56,8 +56,8 @@ impl Books {
 
 async fn reserve(ledger: &Ledger, session: &SessionId, tokens: u64) -> Result<Reservation, Refused> {
     let bound = Amount { tokens, micros: tokens };
-    let call = Reserve { model: "m".into(), upstream: "u".into(), bound };
-    ledger.reserve(session, &SandboxId::from_parts(1, [1; 10]), call, Some(PRICE)).await
+    let call = Reserve { model: "m".into(), upstream: "u".into(), bound, price: Some(PRICE) };
+    ledger.reserve(session, &SandboxId::from_parts(1, [1; 10]), call).await
 }
 
 pub(super) fn used(input: u64, output: u64) -> Settlement {
@@ -176,8 +176,8 @@ async fn a_child_spends_what_all_above_it_have() -> Tested {
     let refused = books.reserve(&low, 51).await;
     let short = Short::Micros { used: 150, reserved: 0, asked: 51, limit: 200 };
     assert_eq!(refused, Err(Refused::Short { session: low.to_string(), short }));
-    let unpriced = Reserve { model: "m".into(), upstream: "u".into(), bound: Amount { tokens: 1, micros: 0 } };
-    let refused = books.ledger.reserve(&low, &SandboxId::from_parts(1, [1; 10]), unpriced, None).await;
+    let unpriced = Reserve { model: "m".into(), upstream: "u".into(), bound: Amount { tokens: 1, micros: 0 }, price: None };
+    let refused = books.ledger.reserve(&low, &SandboxId::from_parts(1, [1; 10]), unpriced).await;
     assert!(matches!(&refused, Err(Refused::Unavailable(cause)) if cause.contains("no price")), "{refused:?}");
 
     // Nobody needs it any more, and the store has it all.
@@ -230,8 +230,8 @@ async fn names_are_kept_short() -> Tested {
     let books = Books::open(home.path()).await?;
     let session = books.session("a", None).await?;
     let _known = books.ledger.know(&session).await?;
-    let call = Reserve { model: "\u{fc}x".repeat(1 << 20), upstream: "u".into(), bound: Amount::default() };
-    let reserved = books.ledger.reserve(&session, &SandboxId::from_parts(1, [1; 10]), call, None).await;
+    let call = Reserve { model: "\u{fc}x".repeat(1 << 20), upstream: "u".into(), bound: Amount::default(), price: None };
+    let reserved = books.ledger.reserve(&session, &SandboxId::from_parts(1, [1; 10]), call).await;
     let held = books.store.held_calls().await?;
     assert_eq!(held.iter().map(|call| call.model.len()).collect::<Vec<_>>(), [255], "whole characters");
     let note = Some("n".repeat(1 << 20));

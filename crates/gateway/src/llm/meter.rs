@@ -161,8 +161,8 @@ impl Tale {
         let Some(data) = sse::data(event) else { return Fate::Pass };
         match endpoint {
             Endpoint::Chat => return self.chat(event, &data),
-            Endpoint::Responses if contains(&data, b"usage") => self.response(&data),
-            Endpoint::Messages if contains(&data, b"usage") || contains(&data, b"message_stop") => self.message(&data),
+            Endpoint::Responses if contains(&data, "usage") => self.response(&data),
+            Endpoint::Messages if contains(&data, "usage") || contains(&data, "message_stop") => self.message(&data),
             _ => {}
         }
         Fate::Pass
@@ -173,7 +173,7 @@ impl Tale {
             self.told |= self.openai.is_some();
             return Fate::Pass;
         }
-        if !contains(data, b"usage") {
+        if !contains(data, "usage") {
             return Fate::Pass;
         }
         let Ok(chunk) = serde_json::from_slice::<ChatChunk>(data) else { return Fate::Pass };
@@ -220,8 +220,9 @@ impl Tale {
     }
 }
 
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
+/// Looked at before an event is parsed: few of them have anything to tell.
+fn contains(text: &[u8], part: &str) -> bool {
+    std::str::from_utf8(text).is_ok_and(|text| text.contains(part))
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ pub(super) fn plan(
         Amount { tokens: input.saturating_add(output), micros: price.map_or(0, |price| price.at_most(input, output)) };
     drop(root);
     let body = if edits.is_empty() { body } else { edited(&body, &edits)? };
-    let reserve = Reserve { model: selected.name.clone(), upstream: selected.upstream_name.clone(), bound };
+    let reserve = Reserve { model: selected.name.clone(), upstream: selected.upstream_name.clone(), bound, price };
     Ok(Plan { selected, reserve, body, hide_usage })
 }
 
@@ -140,7 +140,7 @@ fn within(
     if priced && selected.model.as_ref().is_none_or(|model| model.price.is_none()) {
         return Err(Refusal::field(
             "model",
-            format_args!("a budget in dollars is in force and no price is configured for `{name}` (its `price`)"),
+            format_args!("a budget in dollars is in force and no price is configured for `{name}` (`input_usd` and `output_usd` of [model.\"{name}\"])"),
         ));
     }
     let refuse = |unbounded: super::content::Unbounded| Refusal::field(&unbounded.field, unbounded.cause);

@@ -195,7 +195,7 @@ async fn answer(
         let entry = &mut lock(&seen)[index];
         (entry.input, entry.output, entry.reported) = (input, output, reported);
     };
-    tokio::time::sleep(script.slow).await;
+    rest(script.slow).await;
     if let Some(status) = script.fail {
         let mut error = match wire {
             Wire::Messages | Wire::CountTokens => anthropic::error(status),
@@ -242,6 +242,13 @@ async fn answer(
     Ok(response)
 }
 
+/// A timer would round nothing up to a millisecond.
+async fn rest(duration: Duration) {
+    if !duration.is_zero() {
+        tokio::time::sleep(duration).await;
+    }
+}
+
 fn json(status: StatusCode, value: &Value) -> Response<Body> {
     let mut response = Response::new(Full::from(value.to_string()).map_err(|never| match never {}).boxed_unsync());
     *response.status_mut() = status;
@@ -266,7 +273,7 @@ fn stream(script: Script, count: impl Fn(u64, u64, bool) + Send + 'static) -> Re
         let cut = script.cut.is_some_and(|cut| index > cut);
         let input = script.input;
         async move {
-            tokio::time::sleep(if cut { pause.max(FLUSH) } else { pause }).await;
+            rest(if cut { pause.max(FLUSH) } else { pause }).await;
             (event, tokens, index, cut, input)
         }
     });

@@ -1,5 +1,5 @@
 # The vendor's package, told by the environment alone where to go; prints one JSON document.
-import json, sys
+import json, os, sys
 import anthropic
 
 client = anthropic.Anthropic(max_retries=0, timeout=30)
@@ -53,5 +53,10 @@ if way == "calls":
         "unknown": failure(lambda: create("hello", model="no-such-model")),
         "failed": failure(lambda: create("fail:500 now")), "limited": failure(lambda: create("fail:429 now")),
     }))
+elif way == "leave":
+    with client.messages.stream(**asked("write:40 pause:50 hello")) as events:
+        for event in events:
+            print("begun", flush=True)
+            os._exit(0)
 else:
     print(json.dumps(one(way == "streamed")))

@@ -17,8 +17,12 @@ fn fine(seen: &Seen) -> Reply {
 
 /// Established connections inside, both ends of each, seen without the server.
 fn connections(house: &House) -> usize {
-    let tables = guests(house.server.home.path()).into_iter().map(|pid| fs::read_to_string(format!("/proc/{pid}/net/tcp")));
-    tables.flatten().map(|table| table.lines().filter(|line| line.split_whitespace().nth(3) == Some("01")).count()).sum()
+    let tables =
+        guests(house.server.home.path()).into_iter().map(|pid| fs::read_to_string(format!("/proc/{pid}/net/tcp")));
+    tables
+        .flatten()
+        .map(|table| table.lines().filter(|line| line.split_whitespace().nth(3) == Some("01")).count())
+        .sum()
 }
 
 #[test]

@@ -38,7 +38,9 @@ fn cgi(projects: &Path, seen: &Seen) -> Outcome<Reply> {
     command.env("REQUEST_METHOD", seen.method.as_str()).env("PATH_INFO", seen.path());
     command.env("QUERY_STRING", seen.uri.query().unwrap_or_default()).env("CONTENT_TYPE", seen.header("content-type"));
     command.env("CONTENT_LENGTH", seen.body.len().to_string());
-    command.env("HTTP_CONTENT_ENCODING", seen.header("content-encoding")).env("GIT_PROTOCOL", seen.header("git-protocol"));
+    command
+        .env("HTTP_CONTENT_ENCODING", seen.header("content-encoding"))
+        .env("GIT_PROTOCOL", seen.header("git-protocol"));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let (mut stdin, body) = (child.stdin.take().ok_or("no stdin")?, seen.body.clone());
     let writer = std::thread::spawn(move || stdin.write_all(&body));
@@ -104,7 +106,8 @@ fn git_clones_and_pushes_with_a_placeholder_in_the_address() -> Outcome {
     let site = Site::start(&house.roots, "git.test", move |seen| backend(&served, seen))?;
     house.secret("GIT_PASSWORD", "git.test", "basic:x-access-token", PASSWORD)?;
     house.create("box", &[&site.place], &["--secret", "GIT_PASSWORD"])?;
-    let without = house.inside("box", &format!("GIT_TERMINAL_PROMPT=0 git clone -q https://{}/tiny.git x", site.place))?;
+    let without =
+        house.inside("box", &format!("GIT_TERMINAL_PROMPT=0 git clone -q https://{}/tiny.git x", site.place))?;
     assert!(without.code == Some(128) && !without.err.contains(PASSWORD), "{without:?}");
     let url = format!("https://x-access-token:$GIT_PASSWORD@{}/tiny.git", site.place);
     clone_and_push(&house, &site, &projects, &url)

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
+    os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
@@ -12,21 +13,12 @@ use serde_json::Value;
 
 use crate::{
     roots::Roots,
-    support::{Outcome, Server, done, text},
+    support::{Outcome, Server, done, program, text},
 };
 
 /// Names that lead to this host.
-const NAMES: [&str; 9] = [
-    "web.test",
-    "other.test",
-    "git.test",
-    "pypi.test",
-    "npm.test",
-    "cargo.test",
-    "go.test",
-    "apt.test",
-    "llm.test",
-];
+const NAMES: [&str; 9] =
+    ["web.test", "other.test", "git.test", "pypi.test", "npm.test", "cargo.test", "go.test", "apt.test", "llm.test"];
 
 /// What was said and how it ended.
 #[derive(Debug)]
@@ -54,9 +46,29 @@ impl House {
         Self::with(Roots::new()?, &[], "")
     }
 
+    /// Whose log tells everything there is to tell, that of the libraries too.
+    pub(crate) fn talkative() -> Outcome<Self> {
+        let place = tempfile::tempdir()?;
+        let loud = place.path().join("sandbar");
+        fs::write(&loud, format!("#!/bin/sh\nSANDBAR_LOG=trace,h2=trace exec {} \"$@\"\n", program().display()))?;
+        fs::set_permissions(&loud, fs::Permissions::from_mode(0o755))?;
+        Self::by(loud, place, Roots::new()?, &[], "")
+    }
+
     /// With more names, and more in `gateway.toml`.
     pub(crate) fn with(roots: Roots, names: &[(&str, String)], more: &str) -> Outcome<Self> {
-        let mut config = "[network]\nprivate = [\"127.0.0.0/8\"]\nroots = \"test-ca.pem\"\n\n[network.hosts]\n".to_owned();
+        Self::by(program(), tempfile::tempdir()?, roots, names, more)
+    }
+
+    fn by(
+        program: PathBuf,
+        place: tempfile::TempDir,
+        roots: Roots,
+        names: &[(&str, String)],
+        more: &str,
+    ) -> Outcome<Self> {
+        let mut config =
+            "[network]\nprivate = [\"127.0.0.0/8\"]\nroots = \"test-ca.pem\"\n\n[network.hosts]\n".to_owned();
         for name in NAMES.iter().filter(|name| names.iter().all(|(other, _)| other != *name)) {
             config += &format!("\"{name}\" = [\"127.0.0.1\"]\n");
         }
@@ -65,11 +77,11 @@ impl House {
         }
         config += more;
         let pem = roots.pem.clone();
-        let server = Server::start_furnished(|home| {
+        let server = Server::start_furnished(program, |home| {
             fs::write(home.join("test-ca.pem"), pem)?;
             Ok(fs::write(home.join("gateway.toml"), config)?)
         })?;
-        Ok(Self { server, roots, place: tempfile::tempdir()? })
+        Ok(Self { server, roots, place })
     }
 
     pub(crate) fn sandbar(&self, arguments: &[&str]) -> Outcome<String> {
@@ -137,7 +149,12 @@ impl House {
 
     /// With an argument, its `$0`.
     pub(crate) fn begin_with(&self, name: &str, script: &str, argument: &str) -> Outcome<Running> {
-        let mut command = self.server.command(&["exec", "-i", "--timeout", "60s", name, "--", "sh", "-c", script, argument]);
+        self.follow(&["exec", "-i", "--timeout", "60s", name, "--", "sh", "-c", script, argument])
+    }
+
+    /// A verb that goes on while the test does something else.
+    pub(crate) fn follow(&self, arguments: &[&str]) -> Outcome<Running> {
+        let mut command = self.server.command(arguments);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let lines = BufReader::new(child.stdout.take().ok_or("no stdout")?);
         Ok(Running { child, lines })
@@ -160,7 +177,13 @@ impl House {
         let mut found = Value::Null;
         until("there is a question", || {
             let listed = self.json(&["approvals"])?;
-            found = listed["approvals"].as_array().into_iter().flatten().find(|one| one["state"] == "open").cloned().unwrap_or_default();
+            found = listed["approvals"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .find(|one| one["state"] == "open")
+                .cloned()
+                .unwrap_or_default();
             Ok(!found.is_null())
         })?;
         Ok(found)
@@ -194,13 +217,25 @@ impl Running {
         Ok(stdin.flush()?)
     }
 
+    /// There is nothing more to read for it.
+    pub(crate) fn hush(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
     pub(crate) fn is_over(&mut self) -> Outcome<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
 
+    /// It goes on for ever otherwise.
+    pub(crate) fn stop(mut self) -> Outcome {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// What else it says, and how it ends.
     pub(crate) fn end(mut self) -> Outcome<Said> {
-        drop(self.child.stdin.take());
+        self.hush();
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut self.lines, &mut rest)?;
         let output = self.child.wait_with_output()?;

@@ -6,7 +6,7 @@ use crate::{
     house::{House, Said, until},
     secrets::expect_nowhere_inside,
     site::{Reply, Seen, Site, reply},
-    support::{Outcome, program},
+    support::{Outcome, expect_clean, program},
 };
 
 const KEY: &str = "a-key-for-all-of-a-life-8";
@@ -35,7 +35,12 @@ fn every_kind_of_sandbox_has_the_same_gate() -> Outcome {
     let site = Site::start(&house.roots, "web.test", fine)?;
     house.secret("KEY", "web.test", "header:X-Key", KEY)?;
     let network = format!("secrets = [\"KEY\"]\n[network]\nallow = [\"{} GET\"]\n", site.place);
-    for (name, kind) in [("plain", ""), ("hardened", "profile = \"hardened\"\n"), ("open", "profile = \"open\"\n"), ("root", "user = \"root\"\n")] {
+    for (name, kind) in [
+        ("plain", ""),
+        ("hardened", "profile = \"hardened\"\n"),
+        ("open", "profile = \"open\"\n"),
+        ("root", "user = \"root\"\n"),
+    ] {
         fs::write(house.server.home.path().join(format!("templates/{name}.toml")), format!("{kind}{network}"))?;
         let test = "every_kind_of_sandbox_has_the_same_gate";
         if house.if_enforceable(test, &["create", "--name", name, "--template", name])? {
@@ -88,10 +93,8 @@ fn many_connections_at_once_are_all_served() -> Outcome {
     let house = House::open()?;
     let site = Site::start(&house.roots, "web.test", fine)?;
     house.create("box", &[&format!("{} GET", site.place)], &[])?;
-    let script = format!(
-        "seq 200 | xargs -P 40 -I N curl -sS --max-time 40 https://{}/N | sort -u | wc -l",
-        site.place
-    );
+    let script =
+        format!("seq 200 | xargs -P 40 -I N curl -sS --max-time 40 https://{}/N | sort -u | wc -l", site.place);
     assert_eq!(house.well("box", &script)?.trim(), "200");
     assert_eq!(site.seen().len(), 200);
     Ok(())
@@ -123,5 +126,45 @@ fn a_run_without_a_server_has_a_gate_too() -> Outcome {
     assert!(said.out.ends_with("403") && plain.seen().is_empty(), "{said:?}");
     let said = run(home, &["--allow", &plain.place], &script)?;
     assert_eq!(said.out, "/\n200", "the control: {said:?}");
+    Ok(())
+}
+
+#[test]
+fn a_sandbox_that_is_removed_takes_its_connections_along() -> Outcome {
+    let mut house = House::open()?;
+    let site = Site::start(&house.roots, "web.test", fine)?;
+    house.create("box", &[&format!("{} GET", site.place)], &[])?;
+    let script = format!("exec python3 -c '{}' {}", include_str!("alive.py"), site.place);
+    let mut client = house.begin("box", &script)?;
+    client.tell("/one")?;
+    assert_eq!(client.line()?, "200 /one");
+    house.sandbar(&["rm", "box"])?;
+    assert_ne!(client.end()?.code, Some(0));
+    house.server.kill()?;
+    expect_clean(house.server.home.path())
+}
+
+/// The files of the home are read again when they change, no more than once a second.
+#[test]
+fn a_named_set_is_what_its_file_says_now() -> Outcome {
+    let house = House::open()?;
+    let (web, other) = (Site::plain("web.test", fine)?, Site::plain("other.test", fine)?);
+    let sets = house.server.home.path().join("sets.toml");
+    let unknown = house.tried(&["create", "--name", "box", "--allow", "@mine"])?;
+    assert!(unknown.code == Some(2) && unknown.err.contains("@mine"), "{unknown:?}");
+    fs::write(&sets, format!("mine = [\"{}\"]\n", web.place))?;
+    until("the set is known", || Ok(house.tried(&["create", "--name", "box", "--allow", "@mine"])?.code == Some(0)))?;
+    let reaches = |site: &Site| -> Outcome<bool> {
+        let curl = "curl -sS --max-time 20 -o /dev/null -w '%{http_code}'";
+        Ok(house.well("box", &format!("{curl} http://{}/", site.place))? == "200")
+    };
+    assert!(reaches(&web)? && !reaches(&other)?);
+    fs::write(&sets, format!("mine = [\"{}\"]\n", other.place))?;
+    until("the set has changed", || reaches(&other))?;
+    assert!(!reaches(&web)?);
+    // What cannot be read changes nothing, and is told.
+    fs::write(&sets, "mine = [\"no rule at all!\"]\n")?;
+    until("the mistake is told", || Ok(house.tried(&["net", "sets"])?.err.contains("sets.toml")))?;
+    assert!(reaches(&other)? && !reaches(&web)?);
     Ok(())
 }

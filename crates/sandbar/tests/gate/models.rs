@@ -2,12 +2,13 @@
 //! budget that is used up.
 
 #[path = "../../../gateway/tests/support/upstream.rs"]
+#[expect(dead_code, reason = "the gateway's own tests use the rest")]
 mod upstream;
 
 use serde_json::Value;
 
 use crate::{
-    house::{House, python_packages},
+    house::{House, Running, python_packages, until},
     roots::Roots,
     secrets::{expect_nowhere, expect_nowhere_inside},
     support::Outcome,
@@ -19,6 +20,8 @@ const ANTHROPIC: &str = "sk-ant-key-that-stays-outside-6";
 
 struct Play {
     house: House,
+    /// The packages, as a workspace.
+    packages: String,
     upstream: Upstream,
     _runtime: tokio::runtime::Runtime,
 }
@@ -75,31 +78,49 @@ small = \"gpt-tiny\"
     let house = House::with(roots, &[], &config)?;
     house.secret("OPENAI_API_KEY", "llm.test", "header:Authorization:Bearer {}", OPENAI)?;
     house.secret("ANTHROPIC_API_KEY", "llm.test", "header:X-Api-Key", ANTHROPIC)?;
-    house.sandbar(&["create", "--name", "box", "--workspace", &format!("{}:rw", packages.display())])?;
-    Ok(Some(Play { house, upstream, _runtime: runtime }))
+    let packages = format!("{}:rw", packages.display());
+    house.sandbar(&["create", "--name", "box", "--workspace", &packages])?;
+    Ok(Some(Play { house, packages, upstream, _runtime: runtime }))
 }
 
 impl Play {
+    fn begin(&self, sandbox: &str, script: &str, argument: &str) -> Outcome<Running> {
+        let command = "PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/workspace exec python3 - \"$0\"";
+        let mut client = self.house.begin_with(sandbox, command, argument)?;
+        client.tell(script)?;
+        client.hush();
+        Ok(client)
+    }
+
     /// What a script printed: one JSON document.
     fn python(&self, script: &str, argument: &str) -> Outcome<Value> {
-        let command = "PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/workspace exec python3 - \"$0\"";
-        let mut client = self.house.begin_with("box", command, argument)?;
-        client.tell(script)?;
-        let said = client.end()?;
+        self.python_in("box", script, argument)
+    }
+
+    fn python_in(&self, sandbox: &str, script: &str, argument: &str) -> Outcome<Value> {
+        let said = self.begin(sandbox, script, argument)?.end()?;
         let parsed = serde_json::from_str(&said.out);
         Ok(parsed.map_err(|error| format!("{argument}: {error}: {said:?}"))?)
+    }
+
+    /// Input and output as the vendor counted them.
+    fn vendors_count(&self) -> (u64, u64) {
+        self.upstream.seen().iter().fold((0, 0), |(input, output), one| (input + one.input, output + one.output))
     }
 
     /// What was counted here is what the vendor counted.
     fn expect_same_count(&self) -> Outcome {
         let usage = self.house.json(&["usage", "box"])?;
-        let seen = self.upstream.seen();
-        let (input, output) = seen.iter().fold((0, 0), |(input, output), one| (input + one.input, output + one.output));
+        let (input, output) = self.vendors_count();
         let total = &usage["total"];
         assert_eq!((&total["input_tokens"], &total["output_tokens"]), (&input.into(), &output.into()), "{usage}");
         assert_eq!(total["estimated"], 0, "{usage}");
         let budget = self.house.json(&["budget", "show", "box"])?;
-        assert_eq!((&budget["tokens_used"], &budget["tokens_reserved"]), (&(input + output).into(), &0.into()), "{budget}");
+        assert_eq!(
+            (&budget["tokens_used"], &budget["tokens_reserved"]),
+            (&(input + output).into(), &0.into()),
+            "{budget}"
+        );
         Ok(())
     }
 
@@ -196,6 +217,61 @@ fn over_budget_is_an_error_that_the_packages_show() -> Outcome {
         calls += 1;
     }
     assert_eq!((&limited[0], &limited[2]), (&"RateLimitError".into(), &429.into()), "{limited}");
-    assert!(limited[4].as_str().and_then(|text| text.parse::<u32>().ok()).is_some_and(|n| (1..=60).contains(&n)), "{limited}");
+    assert!(
+        limited[4].as_str().and_then(|text| text.parse::<u32>().ok()).is_some_and(|n| (1..=60).contains(&n)),
+        "{limited}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_client_that_goes_away_is_counted_to_the_end() -> Outcome {
+    let Some(play) = play("a_client_that_goes_away_is_counted_to_the_end")? else { return Ok(()) };
+    for script in [include_str!("openai_calls.py"), include_str!("anthropic_calls.py")] {
+        let said = play.begin("box", script, "leave")?.end()?;
+        assert_eq!(said.out, "begun\n", "{said:?}");
+        assert_eq!(play.upstream.seen().last().map(|one| one.reported), Some(false), "it has hardly begun");
+        until("the vendor has told what it used", || Ok(play.upstream.seen().iter().all(|one| one.reported)))?;
+        until("it is settled", || Ok(play.house.json(&["budget", "show", "box"])?["tokens_reserved"] == 0))?;
+        play.expect_same_count()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_killed_server_had_under_way_stays_counted() -> Outcome {
+    let Some(mut play) = play("what_a_killed_server_had_under_way_stays_counted")? else { return Ok(()) };
+    play.house.sandbar(&["budget", "set", "box", "--tokens", "5000"])?;
+    let mut client = play.begin("box", include_str!("openai_calls.py"), "stay")?;
+    assert_eq!(client.line()?, "begun");
+    let held = play.house.json(&["budget", "show", "box"])?["tokens_reserved"].as_u64().ok_or("no number")?;
+    assert!(held > 0);
+    play.house.server.kill()?;
+    play.house.server.restart()?;
+    assert_ne!(client.end()?.code, Some(0), "its stream was cut off");
+    let budget = play.house.json(&["budget", "show", "box"])?;
+    assert_eq!((&budget["tokens_used"], &budget["tokens_reserved"]), (&held.into(), &0.into()), "{budget}");
+    assert_eq!(budget["limits"]["tokens"], 5000);
+    let usage = play.house.json(&["usage", "box"])?;
+    assert_eq!((&usage["total"]["calls"], &usage["total"]["estimated"]), (&1.into(), &1.into()), "{usage}");
+    let (input, output) = play.vendors_count();
+    assert!(held >= input + output, "{held} is below what the vendor counted: {input} + {output}");
+    Ok(())
+}
+
+#[test]
+fn a_child_spends_its_parents_budget() -> Outcome {
+    let Some(play) = play("a_child_spends_its_parents_budget")? else { return Ok(()) };
+    let script = include_str!("openai_calls.py");
+    play.house.sandbar(&["create", "--name", "child", "--parent", "box", "--workspace", &play.packages])?;
+    assert_eq!(play.python_in("child", script, "one")?["error"], Value::Null);
+    let of = |name: &str| play.house.json(&["budget", "show", name]);
+    let (parent, child) = (of("box")?, of("child")?);
+    let (input, output) = play.vendors_count();
+    assert_eq!((&parent["tokens_used"], &child["tokens_used"]), (&(input + output).into(), &(input + output).into()));
+    assert_eq!(child["parent"], parent["session"]);
+    play.house.sandbar(&["budget", "set", "box", "--tokens", &(input + output).to_string()])?;
+    let said = play.python_in("child", script, "one")?;
+    assert_eq!((&said["error"][2], &said["error"][3]["session_id"]), (&402.into(), &parent["session"]), "{said}");
     Ok(())
 }

@@ -1,5 +1,5 @@
 # The vendor's package, told by the environment alone where to go; prints one JSON document.
-import json, sys
+import json, os, sys
 import openai
 
 client = openai.OpenAI(max_retries=0, timeout=30)
@@ -78,6 +78,11 @@ if way == "calls":
         "unknown": failure(lambda: chat("hello", model="no-such-model")),
         "failed": failure(lambda: chat("fail:500 now")), "limited": failure(lambda: chat("fail:429 now")),
     }))
+elif way in ["leave", "stay"]:
+    for chunk in chat("write:40 pause:50 hello", stream=True):
+        print("begun", flush=True)
+        if way == "leave":
+            os._exit(0)
 elif way == "heavy":
     print(json.dumps({"error": failure(lambda: chat("write:500 hello", max_completion_tokens=600))}))
 else:

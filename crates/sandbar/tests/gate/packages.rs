@@ -49,17 +49,24 @@ fn pip_installs_from_an_index_that_wants_a_token() -> Outcome {
         return Ok(());
     }
     let house = House::open()?;
-    let wheel = zip(&house.directory("pip")?.join("wheel"), &[
-        ("tiny/__init__.py", "ANSWER = 42\n"),
-        ("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"),
-        ("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
-        ("tiny-1.0.dist-info/RECORD", ""),
-    ])?;
+    let wheel = zip(
+        &house.directory("pip")?.join("wheel"),
+        &[
+            ("tiny/__init__.py", "ANSWER = 42\n"),
+            ("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"),
+            (
+                "tiny-1.0.dist-info/WHEEL",
+                "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            ),
+            ("tiny-1.0.dist-info/RECORD", ""),
+        ],
+    )?;
     let expected = format!("Basic {}", sandbar_api::bytes::encode(format!("__token__:{TOKEN}").as_bytes()));
     let site = Site::start(&house.roots, "pypi.test", move |seen| {
         guarded(seen, &expected, || match seen.path() {
             "/simple/tiny/" => {
-                let mut page = reply(200, "<a href=\"../../files/tiny-1.0-py3-none-any.whl\">tiny-1.0-py3-none-any.whl</a>");
+                let mut page =
+                    reply(200, "<a href=\"../../files/tiny-1.0-py3-none-any.whl\">tiny-1.0-py3-none-any.whl</a>");
                 page.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("text/html"));
                 page
             }
@@ -87,10 +94,14 @@ fn npm_installs_from_a_registry_that_wants_a_token() -> Outcome {
         return Ok(());
     }
     let house = House::open()?;
-    let package = tarball(&house.directory("npm")?, "package", &[
-        ("package.json", "{\"name\": \"tiny\", \"version\": \"1.0.0\", \"main\": \"index.js\"}"),
-        ("index.js", "module.exports = 42;\n"),
-    ])?;
+    let package = tarball(
+        &house.directory("npm")?,
+        "package",
+        &[
+            ("package.json", "{\"name\": \"tiny\", \"version\": \"1.0.0\", \"main\": \"index.js\"}"),
+            ("index.js", "module.exports = 42;\n"),
+        ],
+    )?;
     let integrity = format!("sha512-{}", sandbar_api::bytes::encode(&Sha512::digest(&package)));
     let site = Site::start(&house.roots, "npm.test", move |seen| {
         guarded(seen, &format!("Bearer {TOKEN}"), || match seen.path() {

@@ -95,10 +95,13 @@ fn go_downloads_from_a_proxy_that_wants_a_password() -> Outcome {
     }
     let house = House::open()?;
     let module = "module tiny.test/tiny\n\ngo 1.19\n";
-    let archive = zip(&house.directory("go")?.join("zip"), &[
-        ("tiny.test/tiny@v0.1.0/go.mod", module),
-        ("tiny.test/tiny@v0.1.0/tiny.go", "package tiny\n\nconst Answer = 42\n"),
-    ])?;
+    let archive = zip(
+        &house.directory("go")?.join("zip"),
+        &[
+            ("tiny.test/tiny@v0.1.0/go.mod", module),
+            ("tiny.test/tiny@v0.1.0/tiny.go", "package tiny\n\nconst Answer = 42\n"),
+        ],
+    )?;
     let expected = format!("Basic {}", sandbar_api::bytes::encode(format!("agent:{TOKEN}").as_bytes()));
     let site = Site::start(&house.roots, "go.test", move |seen| {
         guarded(seen, &expected, || match seen.path() {

@@ -1,11 +1,16 @@
 //! Secrets: where they go, where they do not, and that they are nowhere else.
 
-use std::{fs, io::Write as _, process::Stdio};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::process::ExitStatusExt as _,
+    process::{Command, Stdio},
+};
 
 use crate::{
-    house::{House, Said},
+    house::{House, Said, host},
     site::{Reply, Seen, Site, reply},
-    support::Outcome,
+    support::{Outcome, program},
 };
 
 fn fine(seen: &Seen) -> Reply {
@@ -43,13 +48,16 @@ pub(crate) fn expect_nowhere_inside(house: &House, sandbox: &str, name: &str, va
 /// The value is in no file of the server's but sealed, in no event, in no answer, in no argument and no environment.
 pub(crate) fn expect_nowhere(house: &House, value: &str) -> Outcome {
     let words = [value.to_owned(), sandbar_api::bytes::encode(value.as_bytes())];
-    let holds = |bytes: &[u8]| words.iter().any(|word| bytes.windows(word.len()).any(|window| window == word.as_bytes()));
+    let holds =
+        |bytes: &[u8]| words.iter().any(|word| bytes.windows(word.len()).any(|window| window == word.as_bytes()));
     assert!(holds(format!("x{value}").as_bytes()), "the control");
     let home = house.server.home.path();
     for entry in fs::read_dir(home)?.flatten().filter(|entry| entry.path().is_file()) {
         assert!(!holds(&fs::read(entry.path())?), "it is in {:?}", entry.path());
     }
-    for arguments in [&["events"][..], &["secret", "ls"], &["net", "log", "box"], &["net", "show", "box"], &["inspect", "box"]] {
+    for arguments in
+        [&["events"][..], &["secret", "ls"], &["net", "log", "box"], &["net", "show", "box"], &["inspect", "box"]]
+    {
         let said = house.tried(&[&["--json"], arguments].concat())?;
         assert!(!holds(said.out.as_bytes()) && !holds(said.err.as_bytes()), "{arguments:?} shows it");
     }
@@ -66,7 +74,7 @@ pub(crate) fn expect_nowhere(house: &House, value: &str) -> Outcome {
 #[test]
 fn a_secret_goes_to_its_host_in_its_place_over_tls_and_nowhere_else() -> Outcome {
     const VALUE: &str = "a-token-of-great-value-17";
-    let house = House::open()?;
+    let house = House::talkative()?;
     let own = Site::start(&house.roots, "web.test", fine)?;
     let other = Site::start(&house.roots, "other.test", fine)?;
     let plain = Site::plain("web.test", fine)?;
@@ -136,7 +144,7 @@ fn rotation_and_removal_count_for_the_next_request_of_an_open_connection() -> Ou
 
 #[test]
 fn a_secret_may_stand_in_a_query_or_a_body() -> Outcome {
-    let house = House::open()?;
+    let house = House::talkative()?;
     let site = Site::start(&house.roots, "web.test", fine)?;
     house.secret("QUERY_KEY", "web.test", "query:key", "query value/&+1")?;
     house.secret("BODY_KEY", "web.test", "body", "body-value-2")?;
@@ -155,5 +163,30 @@ fn a_secret_may_stand_in_a_query_or_a_body() -> Outcome {
         assert_eq!(seen.body, format!("{{\"a\": \"body-value-2\", \"b\": \"{placeholder}\"}}"));
     }
     assert_eq!(site.seen().len(), 2);
-    expect_nowhere(&house, "body-value-2")
+    let log = house.server.log_text();
+    assert!(log.contains("FramedWrite::buffer"), "the log says little: {} bytes", log.len());
+    ["query value/&+1", "query%20value%2F%26%2B1", "body-value-2"]
+        .iter()
+        .try_for_each(|value| expect_nowhere(&house, value))
+}
+
+#[test]
+fn a_server_that_is_made_to_dump_its_memory_does_not() -> Outcome {
+    let place = tempfile::tempdir()?;
+    let aborted = |script: &str, ready: &str| -> Outcome<bool> {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -c unlimited && {script}")]).current_dir(place.path());
+        let mut child = command.env("SANDBAR_HOME", place.path().join("home")).stdout(Stdio::piped()).spawn()?;
+        let mut lines = BufReader::new(child.stdout.take().ok_or("no stdout")?).lines();
+        while !lines.next().ok_or("it ended")??.contains(ready) {}
+        host("kill", &["-ABRT", &child.id().to_string()])?;
+        Ok(child.wait()?.core_dumped())
+    };
+    if !aborted("echo ready; exec sleep 60", "ready")? {
+        eprintln!("not run: a_server_that_is_made_to_dump_its_memory_does_not: nothing dumps its memory on this host");
+        return Ok(());
+    }
+    let up = format!("exec {} up --listen 127.0.0.1:0", program().display());
+    assert!(!aborted(&up, "/#code=")?, "it dumped its memory");
+    Ok(())
 }

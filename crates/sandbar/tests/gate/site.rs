@@ -122,9 +122,8 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         let (seen, answer) = (seen.clone(), answer.clone());
         async move { Ok::<_, Infallible>(respond(request, &seen, answer).await) }
     });
-    let _ended = auto::Builder::new(TokioExecutor::new())
-        .serve_connection_with_upgrades(TokioIo::new(stream), service)
-        .await;
+    let _ended =
+        auto::Builder::new(TokioExecutor::new()).serve_connection_with_upgrades(TokioIo::new(stream), service).await;
 }
 
 async fn respond(mut request: Request<Incoming>, seen: &Mutex<Vec<Seen>>, answer: Answer) -> Reply {
@@ -132,12 +131,7 @@ async fn respond(mut request: Request<Incoming>, seen: &Mutex<Vec<Seen>>, answer
     let upgrade = key.is_some().then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let Ok(body) = body.collect().await else { return reply(400, "the body was cut off") };
-    let one = Seen {
-        method: parts.method,
-        uri: parts.uri,
-        headers: parts.headers,
-        body: body.to_bytes(),
-    };
+    let one = Seen { method: parts.method, uri: parts.uri, headers: parts.headers, body: body.to_bytes() };
     seen.lock().unwrap_or_else(PoisonError::into_inner).push(one.clone());
     if let (Some(key), Some(upgrade)) = (key, upgrade) {
         tokio::spawn(async move {

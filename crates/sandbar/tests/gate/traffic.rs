@@ -27,7 +27,8 @@ fn curl_gets_and_posts_through_a_tunnel_that_nobody_looks_into() -> Outcome {
         assert_eq!(house.well("box", &script)?, "POST /up 8000000\n");
     }
     // The certificate is the server's own.
-    let issuer = |place: &str| house.well("box", &format!("curl -sSv --max-time 20 https://{place}/ 2>&1 | grep issuer:"));
+    let issuer =
+        |place: &str| house.well("box", &format!("curl -sSv --max-time 20 https://{place}/ 2>&1 | grep issuer:"));
     assert!(issuer(place)?.contains("the tests' root"), "{}", issuer(place)?);
     house.sandbar(&["net", "deny", "box", &format!("{place} DELETE")])?;
     assert!(issuer(place)?.contains("Sandbar"), "the control: {}", issuer(place)?);
@@ -52,7 +53,10 @@ fn what_is_terminated_is_decided_by_method_and_path() -> Outcome {
         let before = site.seen().len();
         for rest in ["/closed", "/open/../closed", "/open/%2e%2e/closed"] {
             let got = house.well("box", &script(&format!("--path-as-is https://{place}{rest}")))?;
-            assert!(got.contains(&format!("{place} is refused")) && got.ends_with(&format!("403 {shown}")), "{rest}: {got}");
+            assert!(
+                got.contains(&format!("{place} is refused")) && got.ends_with(&format!("403 {shown}")),
+                "{rest}: {got}"
+            );
         }
         // Often: whether a refusal is read may depend on how much of the request it overtakes.
         for size in [1, 1000, 100_000] {
@@ -72,10 +76,7 @@ fn a_refusal_says_host_cause_and_how_to_ask() -> Outcome {
     let site = Site::start(&house.roots, "web.test", mirror)?;
     let plain = Site::plain("other.test", mirror)?;
     house.create("box", &[&plain.place], &[])?;
-    assert_eq!(
-        house.well("box", &format!("curl -sS --max-time 20 http://{}/plain", plain.place))?,
-        "GET /plain 0\n"
-    );
+    assert_eq!(house.well("box", &format!("curl -sS --max-time 20 http://{}/plain", plain.place))?, "GET /plain 0\n");
     let refused = house.well("box", "curl -sS --max-time 20 -w '%{http_code}' http://denied.test/")?;
     for word in ["denied.test", "no rule allows it", "`sandbar net allow ", "403"] {
         assert!(refused.contains(word), "{word}: {refused}");
@@ -94,7 +95,14 @@ fn a_refusal_says_host_cause_and_how_to_ask() -> Outcome {
     house.well("box", &format!("curl -sS --max-time 20 --cacert ca.pem https://{}/", site.place))?;
     let log = house.sandbar(&["net", "log", "box"])?;
     assert!(log.contains("denied.test") && log.contains("web.test"), "{log}");
-    Ok(())
+    let mut follower = house.follow(&["net", "log", "-f", "box"])?;
+    house.inside("box", "curl -sS --max-time 20 http://afterwards.test/")?;
+    let mut line = follower.line()?;
+    while !line.is_empty() && !line.contains("afterwards.test") {
+        line = follower.line()?;
+    }
+    assert!(line.contains("deny") && line.contains("afterwards.test"), "{line}");
+    follower.stop()
 }
 
 #[test]
@@ -205,7 +213,8 @@ fn python_requests_and_node_do_what_the_documentation_says() -> Outcome {
     if has(test, "node") {
         house.create("node", &[&rule], &[])?;
         let version = house.well("node", "node -p process.versions.node")?;
-        let fetch = format!("fetch(\"https://{}/node\").then(r => r.text()).then(t => process.stdout.write(t))", site.place);
+        let fetch =
+            format!("fetch(\"https://{}/node\").then(r => r.text()).then(t => process.stdout.write(t))", site.place);
         let said = house.inside("node", &format!("node -e '{fetch}'"))?;
         let mut parts = version.trim().split('.').map(|part| part.parse().unwrap_or(0));
         let version: (u32, u32) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));

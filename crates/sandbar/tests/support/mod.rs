@@ -63,10 +63,10 @@ impl Server {
     }
 
     /// In a home where something lies before the server looks.
-    pub(crate) fn start_furnished(furnish: impl FnOnce(&Path) -> Outcome) -> Outcome<Self> {
+    pub(crate) fn start_furnished(program: PathBuf, furnish: impl FnOnce(&Path) -> Outcome) -> Outcome<Self> {
         let home = tempfile::tempdir()?;
         furnish(home.path())?;
-        Self::with(program(), Home::Ours(home))
+        Self::with(program, Home::Ours(home))
     }
 
     /// In a home that somebody else removes.

@@ -15,6 +15,7 @@ pub(super) struct Books {
     holds: HashMap<String, Hold>,
 }
 
+#[derive(Default)]
 pub(super) struct Standing {
     pub(super) limits: Limits,
     pub(super) account: Account,
