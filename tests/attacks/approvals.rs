@@ -15,6 +15,8 @@ use crate::{
 };
 
 const ONE: &[&str] = &["standard"];
+/// Open questions of one sandbox at a time.
+const MOST: u32 = 32;
 const ASKS: &str = "[network]\nask = [\"asked.out.test:*\", \"*.asked.out.test:*\"]\n";
 
 pub(crate) fn all() -> Vec<Attack> {
@@ -364,7 +366,7 @@ async fn flood(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let found = questions(stage, target, 1000).await?;
     match &found {
         Finding::Contained(how)
-            if how.split(' ').next().and_then(|most| most.parse().ok()).is_some_and(|most: u32| most > 64) =>
+            if how.split(' ').next().and_then(|most| most.parse().ok()).is_some_and(|most: u32| most > MOST) =>
         {
             Ok(Finding::escaped(how.clone()))
         }

@@ -2,7 +2,6 @@
 //! counted is the measure. The control of each is the same call under no budget, which goes through.
 
 use sandbar_api::{CreateSandbox, SetBudget, WorkspaceSource};
-use sandbar_client::UsageQuery;
 
 use crate::{
     attack::{Attack, Class, Control, Finding, act},
@@ -120,6 +119,10 @@ async fn claimed(stage: &Stage, target: &Target, tokens: Option<u64>) -> Outcome
     ];
     let mut requests: Vec<String> = bodies.iter().map(|body| post(CHAT, "", body)).collect();
     requests.push(post(&format!("{CHAT}?session={session}&budget=1000000"), "", &bodies[4]));
+    // The gate asked through the gate is still this sandbox's.
+    for origin in ["http://127.0.0.1:7228", "http://localhost:7228"] {
+        requests.push(post(&format!("{origin}{CHAT}"), "", &bodies[4]));
+    }
     requests.push(post(MESSAGES, "", &format!("{{\"model\":\"claude\",\"max_tokens\":1,\"metadata\":{{\"user_id\":\"{session}\"}},\"messages\":[{{\"role\":\"user\",\"content\":\"x\"}}]}}")));
     let found = each(stage, target, tokens, &requests).await;
     let charged = stage.client.budget(&session).await?;
@@ -363,7 +366,6 @@ async fn encoded(stage: &Stage, target: &Target) -> Outcome<Finding> {
         post(CHAT, "Content-Encoding: br\r\n", &body),
         post(CHAT, "Content-Encoding: zstd\r\n", &body),
         post(CHAT, "Content-Encoding: identity, gzip\r\n", &body),
-        post(CHAT, "Content-Encoding: identity\r\nContent-Encoding: gzip\r\n", &chat("x", ",\"max_tokens\":1")),
         chunked,
         short,
     ];
@@ -508,15 +510,14 @@ async fn family(stage: &Stage, target: &Target, tokens: Option<u64>) -> Outcome<
         stage.client_inside(child, "storm", &["10", &steps[0], &steps[1]]).await?;
     }
     let (used, calls) = counted(stage, before);
+    let shown = stage.client.budget(&session).await?.tokens_used;
     for one in children.iter().chain([&parent]) {
         stage.delete(one).await?;
     }
-    let query = UsageQuery { of: Some(session), ..UsageQuery::default() };
-    let shown = stage.client.usage(&query).await?.total.total_tokens;
     Ok(if used > 500 {
         Finding::escaped(format!("three children used {used} tokens in {calls} calls"))
     } else {
-        Finding::contained(format!("{used} of 500 tokens in {calls} calls, {shown} shown of the parent"))
+        Finding::contained(format!("{used} of 500 tokens in {calls} calls, {shown} in the parent's books"))
     })
 }
 

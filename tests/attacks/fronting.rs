@@ -41,13 +41,13 @@ async fn through(
     let mut then: Vec<Step> = greeting.into_iter().collect();
     then.push(Step::Send(bytes));
     let heard = stage.wire(target, &tunnel(format!("{host}:{}", stage.outside.tls), then)).await?;
-    let last = heard.rsplit("\\r\\n\\r\\n").next().unwrap_or_default();
-    let shown: String = heard.rsplit("HTTP/1.1 ").next().unwrap_or_default().chars().take(40).collect();
-    Ok(match stage.outside.saw(mark) {
-        true => Finding::escaped("it arrived"),
-        false if last.is_empty() => Finding::contained("closed"),
-        false => Finding::contained(shown),
-    })
+    if stage.outside.saw(mark) {
+        return Ok(Finding::escaped("it arrived"));
+    }
+    // The client's own word for what it met, or the last status.
+    let word = heard.rsplit_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
+    let status = heard.rsplit("HTTP/1.1 ").next().and_then(|rest| rest.split("\\r").next());
+    Ok(Finding::contained(word.or(status).unwrap_or("closed")))
 }
 
 fn host(stage: &Stage, name: &str) -> String {

@@ -113,6 +113,12 @@ impl Engine {
         Ok(engine)
     }
 
+    /// Where this server listens, which no sandbox may reach through its gate: an agent with a stolen token would be its own
+    /// operator.
+    pub fn keep_away(&self, own: std::net::SocketAddr) {
+        self.inner.gates.gateway.keep_away(own);
+    }
+
     /// Lets verbs under way finish, then ends all tasks and closes the store. Sandboxes go on.
     pub async fn shutdown(&self) {
         let inner = &self.inner;

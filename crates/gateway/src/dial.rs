@@ -4,7 +4,7 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -49,6 +49,8 @@ pub(crate) enum DialError {
     Unresolved(#[from] Unresolved),
     #[error("{0}, and such addresses are not dialled unless the operator lists them")]
     Refused(#[from] AddressRefusal),
+    #[error("it is this server itself, which no sandbox reaches")]
+    Own,
     #[error("connection refused")]
     ConnectionRefused,
     #[error("timed out")]
@@ -62,7 +64,7 @@ pub(crate) enum DialError {
 impl DialError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Refused(_) => StatusCode::FORBIDDEN,
+            Self::Refused(_) | Self::Own => StatusCode::FORBIDDEN,
             _ => StatusCode::BAD_GATEWAY,
         }
     }
@@ -73,13 +75,14 @@ pub(crate) struct Reach {
     pub(crate) settings: Settings,
     names: Names,
     roots: Roots,
+    own: Arc<OnceLock<SocketAddr>>,
 }
 
 impl Reach {
-    pub(crate) fn new(settings: Settings) -> Result<Self, GatewayError> {
+    pub(crate) fn new(settings: Settings, own: &Arc<OnceLock<SocketAddr>>) -> Result<Self, GatewayError> {
         let names = Names::new(&settings.dns)?;
         let roots = Roots::load(&settings.extra_roots)?;
-        Ok(Self { settings, names, roots })
+        Ok(Self { settings, names, roots, own: Arc::clone(own) })
     }
 
     /// Connects to a host that the policy has allowed; with `tls`, verified for exactly that host.
@@ -94,6 +97,12 @@ impl Reach {
         let addresses = timeout_at(deadline, self.addresses(host, chosen))
             .await
             .map_err(|_| DialError::Unresolved(Unresolved::Timeout))??;
+        if chosen == Chosen::BySandbox
+            && let Some(own) = self.own.get()
+            && addresses.iter().any(|address| is_own(*own, *address, port))
+        {
+            return Err(DialError::Own);
+        }
         let tcp = connect(&addresses, port, deadline).await?;
         // small writes of interactive protocols must not wait for acknowledgements
         tcp.set_nodelay(true).map_err(DialError::Io)?;
@@ -129,6 +138,14 @@ impl Reach {
         }
         Ok(addresses)
     }
+}
+
+/// A listener on every address is at each one of this host.
+fn is_own(own: SocketAddr, address: IpAddr, port: u16) -> bool {
+    // only what is this host's can be bound
+    let is_local = || std::net::UdpSocket::bind((address, 0)).is_ok();
+    let same = own.ip().to_canonical() == address.to_canonical();
+    port == own.port() && (same || own.ip().is_unspecified() && is_local())
 }
 
 /// Tries one after the other, each with its share of the time that is left.
@@ -190,5 +207,23 @@ impl crate::Gateway {
         chosen: Chosen,
     ) -> Result<Connected, DialError> {
         self.reach().dial(host, port, tls, chosen).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_own_listener_is_known_however_it_is_reached() {
+        let is_own = |own: &str, address: &str, port| {
+            super::is_own(own.parse().expect("a place"), address.parse().expect("an address"), port)
+        };
+        assert!(is_own("127.0.0.1:7227", "127.0.0.1", 7227));
+        assert!(is_own("127.0.0.1:7227", "::ffff:127.0.0.1", 7227));
+        assert!(is_own("0.0.0.0:7227", "127.0.0.1", 7227) && is_own("[::]:7227", "127.0.0.9", 7227));
+        assert!(!is_own("127.0.0.1:7227", "127.0.0.1", 7228));
+        assert!(!is_own("127.0.0.1:7227", "127.0.0.2", 7227));
+        assert!(!is_own("0.0.0.0:7227", "192.0.2.1", 7227), "it is not this host's");
     }
 }

@@ -35,7 +35,10 @@ pub use warden::{
     Answer, Direction, Fact, Grant, Held, Outcome, Question, Refused, Reservation, Reserve, Secret, Settlement, Warden,
 };
 
-use std::sync::{Arc, RwLock};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock, RwLock},
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -44,19 +47,28 @@ use tokio_util::sync::CancellationToken;
 pub struct Gateway {
     reach: Arc<RwLock<Arc<dial::Reach>>>,
     llm: llm::Pool,
+    /// Where the server itself listens, from the moment that it does.
+    own: Arc<OnceLock<SocketAddr>>,
 }
 
 impl Gateway {
     pub fn new(settings: Settings) -> Result<Self, GatewayError> {
-        let reach = Arc::new(RwLock::new(Arc::new(dial::Reach::new(settings)?)));
-        Ok(Self { reach, llm: llm::Pool::default() })
+        let own = Arc::<OnceLock<SocketAddr>>::default();
+        let reach = Arc::new(RwLock::new(Arc::new(dial::Reach::new(settings, &own)?)));
+        Ok(Self { reach, llm: llm::Pool::default(), own })
     }
 
     /// For the next connection; those that are open stay as they are. What cannot be used changes nothing.
     pub fn configure(&self, settings: Settings) -> Result<(), GatewayError> {
-        let reach = Arc::new(dial::Reach::new(settings)?);
+        let reach = Arc::new(dial::Reach::new(settings, &self.own)?);
         *self.reach.write().unwrap_or_else(std::sync::PoisonError::into_inner) = reach;
         Ok(())
+    }
+
+    /// The server's own address: no sandbox gets there, whatever its rules and the operator's ranges say. Counts for
+    /// connections that are open already, and once.
+    pub fn keep_away(&self, own: SocketAddr) {
+        let _first = self.own.set(own);
     }
 
     /// Serves one sandbox until told to stop. Then it accepts nothing more, and ends what is open; LLM calls under way are

@@ -87,6 +87,7 @@ impl Refusal {
             DialError::Refused(_) => {
                 ("address_denied", "If it is meant, the operator lists the range among the private ones.")
             }
+            DialError::Own => ("address_denied", "What it is to know, its operator tells it another way."),
             DialError::Tls(_) => {
                 ("upstream_tls", "The server has to show a certificate that the operator's roots verify.")
             }

@@ -110,8 +110,10 @@ fn build(launch: &Launch, trees: Vec<OwnedFd>, fence: &Fence) -> Result<Built, F
     let gate = gate().map_err(Failure::at(Step::Loopback, "listen for programs that want out"))?;
     let trust = view::trust().map_err(Failure::at(Step::Mounts, "prepare the certificates to trust"))?;
     // Core files of a workload could hold what it was given, and land where nobody counts them. One byte, because at zero
-    // the kernel still starts the host's handler of crashes, if it has one, and at one it does not.
-    rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) })
+    // the kernel still starts the host's handler of crashes, if it has one, and at one it does not. Where the host says
+    // zero already, that cannot be raised.
+    let core = Some(rustix::process::getrlimit(Resource::Core).maximum.unwrap_or(1).min(1));
+    rustix::process::setrlimit(Resource::Core, Rlimit { current: core, maximum: core })
         .map_err(|errno| Failure::at(Step::Capabilities, "forbid core files")(errno.into()))?;
     let confine = fence.arm(launch)?;
     silence().map_err(Failure::at(Step::Dev, "open /dev/null"))?;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sandbar_engine::{Config, Engine, OpenError};
 use sandbar_provider_local::{Lifetime, Local};
 use sandbar_server::{BindError, Options, Server, Tls};
@@ -65,9 +66,10 @@ pub(crate) enum LogFormat {
 
 pub(crate) fn up(args: &Up, context: &Context) -> Result<u8, Failure> {
     start_log(args.log_format)?;
-    // Secrets pass through this memory: no core file has them, and no tracer of the same user. What it executes is free.
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
-        .map_err(|error| Failure::io("failed to keep its memory to itself")(error.into()))?;
+    // Secrets pass through this memory, so it goes into no core file. One byte: piped to a program, 0 would be no limit.
+    let most = Some(getrlimit(Resource::Core).maximum.unwrap_or(1).min(1));
+    setrlimit(Resource::Core, Rlimit { current: most, maximum: most })
+        .map_err(|error| Failure::io("failed to forbid core files")(error.into()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING_THREADS)

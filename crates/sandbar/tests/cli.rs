@@ -253,3 +253,12 @@ fn a_host_without_user_namespaces_is_told_the_sysctl() -> Outcome {
     done(Command::new(SANDBAR).arg("doctor"))?;
     Ok(())
 }
+
+#[test]
+fn a_host_without_core_files_has_sandboxes_all_the_same() -> Outcome {
+    let script = format!("ulimit -Hc 0 && exec {SANDBAR} run -- sh -c 'ulimit -Hc'");
+    assert_eq!(done(Command::new("sh").args(["-c", &script]))?, "0\n");
+    // The control: where there are some, a sandbox has none either.
+    assert_eq!(done(Command::new(SANDBAR).args(["run", "--", "sh", "-c", "ulimit -Sc"]))?, "0\n");
+    Ok(())
+}

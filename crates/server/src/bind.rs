@@ -99,6 +99,9 @@ impl Server {
             Some(address) => Some(tcp(address, options.tls.as_ref()).await?),
             None => None,
         };
+        if let Some(tcp) = &tcp {
+            engine.keep_away(tcp.address);
+        }
         let socket = socket(&options.socket)?;
         let site = tcp.as_ref().map_or_else(Site::nowhere, |tcp| Site::new(tcp.address, tcp.tls.is_some()));
         let app = App::new(engine, site, options.version).map_err(BindError::Random)?;

@@ -41,7 +41,7 @@ pub(super) fn crowd(words: &[&str]) -> Got {
     let place = place.parse().map_err(io::Error::other)?;
     let (mut held, mut stopped) = (vec![], String::new());
     for index in 0..number {
-        let opened = TcpStream::connect_timeout(&place, Duration::from_secs(1)).and_then(|mut stream| {
+        let opened = TcpStream::connect_timeout(&place, Duration::from_secs(3)).and_then(|mut stream| {
             stream.set_nonblocking(true)?;
             stream.write_all(text.replace("{}", &index.to_string()).as_bytes())?;
             Ok(stream)
