@@ -1,13 +1,15 @@
 //! An agent against its own budget: numbers, ids and headers that it may write and nobody may believe. What the vendor itself
 //! counted is the measure. The control of each is the same call under no budget, which goes through.
 
+mod spending;
+
 use sandbar_api::{CreateSandbox, SetBudget, WorkspaceSource};
 
 use crate::{
     attack::{Attack, Class, Control, Finding, act},
     stage::{Stage, Target, recipe},
-    support::{Outcome, until},
-    wire::{SILENCE, Step, status},
+    support::Outcome,
+    wire::{Step, status},
 };
 
 const ONE: &[&str] = &["standard"];
@@ -24,11 +26,11 @@ pub(crate) fn all() -> Vec<Attack> {
         budget("input_that_the_vendor_has", act!(stored), act!(stored_free)),
         budget("body_that_cannot_be_read", act!(encoded), act!(plain_body)),
         budget("dearer_model_than_the_budget_has", act!(dearer), act!(dearer_free)),
-        budget("fifty_streams_at_once", act!(storm), act!(storm_free)),
-        budget("gone_before_the_answer", act!(gone), act!(gone_free)),
-        budget("answer_without_usage", act!(silent), act!(silent_free)),
-        budget("children_beside_their_parent", act!(children), act!(children_free)),
-        budget("raising_it_by_the_api", act!(raise), act!(raise_free)),
+        budget("fifty_streams_at_once", act!(spending::storm), act!(spending::storm_free)),
+        budget("gone_before_the_answer", act!(spending::gone), act!(spending::gone_free)),
+        budget("answer_without_usage", act!(spending::silent), act!(spending::silent_free)),
+        budget("children_beside_their_parent", act!(spending::children), act!(spending::children_free)),
+        budget("raising_it_by_the_api", act!(spending::raise), act!(spending::raise_free)),
     ]
 }
 
@@ -404,157 +406,4 @@ async fn dearer(stage: &Stage, target: &Target) -> Outcome<Finding> {
 
 async fn dearer_free(stage: &Stage, target: &Target) -> Outcome<Finding> {
     by_price(stage, target, None).await
-}
-
-/// All at once, streamed: what the vendor counted must be within.
-async fn streams(stage: &Stage, target: &Target, tokens: Option<u64>, limit: u64) -> Outcome<Finding> {
-    let (agent, session) = agent(stage, target, tokens, None).await?;
-    let before = stage.outside.upstream.seen().len();
-    let body = chat("write:40 pause:5", ",\"max_tokens\":50,\"stream\":true");
-    let steps = [Step::send(post(CHAT, "", &body)).word(), Step::Rest(8000).word()];
-    let said = stage.client_inside(&agent, "storm", &["50", &steps[0], &steps[1]]).await?;
-    until("all is settled", async || Ok(stage.client.budget(&session).await?.tokens_reserved == 0)).await?;
-    let (used, calls) = counted(stage, before);
-    let books = stage.client.budget(&session).await?.tokens_used;
-    stage.delete(&agent).await?;
-    if used > limit {
-        return Ok(Finding::escaped(format!("the vendor counted {used} tokens in {calls} calls ({said})")));
-    }
-    if calls == 0 || books < used {
-        return Err(format!("{calls} calls, the vendor counted {used}, the books have {books}: {said}").into());
-    }
-    Ok(Finding::contained(format!("{calls} calls, {used} of {limit} tokens ({said})")))
-}
-
-async fn storm(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    streams(stage, target, Some(1000), 1000).await
-}
-
-async fn storm_free(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    streams(stage, target, None, 1000).await
-}
-
-/// A client that hangs up as soon as the request is out, again and again: what it caused is counted.
-async fn leaves(stage: &Stage, target: &Target, tokens: Option<u64>, limit: u64) -> Outcome<Finding> {
-    let (agent, session) = agent(stage, target, tokens, None).await?;
-    let before = stage.outside.upstream.seen().len();
-    let body = chat("write:40 slow:50", ",\"max_tokens\":50,\"stream\":true");
-    let word = Step::send(post(CHAT, "", &body)).word();
-    // Nobody waits for the answer: the connection is closed when the client ends.
-    for _ in 0..40 {
-        stage.client_inside(&agent, "talk", &[&word, "rest:30"]).await?;
-    }
-    until("all is settled", async || Ok(stage.client.budget(&session).await?.tokens_reserved == 0)).await?;
-    let (used, calls) = counted(stage, before);
-    let books = stage.client.budget(&session).await?.tokens_used;
-    stage.delete(&agent).await?;
-    if used > limit {
-        return Ok(Finding::escaped(format!("the vendor counted {used} tokens in {calls} calls")));
-    }
-    if calls == 0 || books < used {
-        return Err(format!("{calls} calls, the vendor counted {used}, the books have {books}").into());
-    }
-    Ok(Finding::contained(format!("{calls} calls, {used} of {limit} tokens, {books} in the books")))
-}
-
-async fn gone(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    leaves(stage, target, Some(800), 800).await
-}
-
-async fn gone_free(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    leaves(stage, target, None, 800).await
-}
-
-/// The vendor is made to tell no usage, or to break off: then what was reserved counts.
-async fn untold(stage: &Stage, target: &Target, tokens: Option<u64>, limit: u64) -> Outcome<Finding> {
-    let (agent, session) = agent(stage, target, tokens, None).await?;
-    let before = stage.outside.upstream.seen().len();
-    for prompt in ["write:40 silent:1", "write:40 break:10", "write:40 zip:1"].iter().cycle().take(24) {
-        for stream in ["", ",\"stream\":true", ",\"stream\":true,\"stream_options\":{\"include_usage\":false}"] {
-            let body = chat(prompt, &format!(",\"max_tokens\":50{stream}"));
-            call(stage, &agent, post(CHAT, "", &body)).await?;
-        }
-    }
-    until("all is settled", async || Ok(stage.client.budget(&session).await?.tokens_reserved == 0)).await?;
-    let (used, calls) = counted(stage, before);
-    let books = stage.client.budget(&session).await?.tokens_used;
-    stage.delete(&agent).await?;
-    if used > limit {
-        return Ok(Finding::escaped(format!("the vendor counted {used} tokens in {calls} calls")));
-    }
-    if calls == 0 || books < used {
-        return Err(format!("{calls} calls, the vendor counted {used}, the books have {books}").into());
-    }
-    Ok(Finding::contained(format!("{calls} calls, {used} of {limit} tokens, {books} in the books")))
-}
-
-async fn silent(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    untold(stage, target, Some(800), 800).await
-}
-
-async fn silent_free(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    untold(stage, target, None, 800).await
-}
-
-/// Sub-sessions with budgets of their own, all of which their parent's bounds.
-async fn family(stage: &Stage, target: &Target, tokens: Option<u64>) -> Outcome<Finding> {
-    let (parent, session) = agent(stage, target, tokens, None).await?;
-    let before = stage.outside.upstream.seen().len();
-    let mut children = vec![];
-    for _ in 0..3 {
-        children.push(agent(stage, target, Some(1_000_000), Some(&session)).await?.0);
-    }
-    let body = chat("write:40", ",\"max_tokens\":50");
-    let steps = [Step::send(post(CHAT, "", &body)).word(), Step::Rest(SILENCE * 4).word()];
-    for child in &children {
-        stage.client_inside(child, "storm", &["10", &steps[0], &steps[1]]).await?;
-    }
-    let (used, calls) = counted(stage, before);
-    let shown = stage.client.budget(&session).await?.tokens_used;
-    for one in children.iter().chain([&parent]) {
-        stage.delete(one).await?;
-    }
-    Ok(if used > 500 {
-        Finding::escaped(format!("three children used {used} tokens in {calls} calls"))
-    } else {
-        Finding::contained(format!("{used} of 500 tokens in {calls} calls, {shown} in the parent's books"))
-    })
-}
-
-async fn children(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    family(stage, target, Some(500)).await
-}
-
-async fn children_free(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    family(stage, target, None).await
-}
-
-/// With the token that an agent has, for its own session and its parent's.
-async fn raised_by(stage: &Stage, target: &Target, agents: bool) -> Outcome<Finding> {
-    let (poor, session) = agent(stage, target, SPENT, None).await?;
-    let request = sandbar_api::CreateToken {
-        name: format!("agent-{}", stage.number()),
-        role: if agents { sandbar_api::Role::Agent } else { sandbar_api::Role::Operator },
-        session: if agents { Some(session.parse().map_err(|_| "no session id")?) } else { None },
-        ttl: None,
-    };
-    let token = stage.client.create_token(&request).await?.secret;
-    let client = sandbar_client::Client::tcp(&stage.server.base()?, Some(&token))?;
-    let more = SetBudget { tokens: Some(1_000_000), ..SetBudget::default() };
-    let tried = client.set_budget(&session, &more).await;
-    let switched = client.switch_model(&session, Some("large")).await;
-    stage.delete(&poor).await?;
-    Ok(match (tried, switched) {
-        (Ok(_), _) => Finding::escaped("the budget was raised"),
-        (_, Ok(_)) => Finding::escaped("the model was switched"),
-        (Err(error), Err(_)) => Finding::contained(error.to_string()),
-    })
-}
-
-async fn raise(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    raised_by(stage, target, true).await
-}
-
-async fn raise_free(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    raised_by(stage, target, false).await
 }

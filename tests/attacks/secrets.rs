@@ -1,14 +1,17 @@
 //! Placeholders where they must stay placeholders, and values where they must not be. The control of each is the one place
 //! that was agreed, where the value does arrive.
 
-use sandbar_api::{CreateSandbox, SetSecret};
+mod changed;
+mod kept;
+
+use sandbar_api::SetSecret;
 use sandbar_client::Client;
 
 use crate::{
     attack::{Attack, Class, Control, Finding, act},
     names::RULES,
     stage::{Stage, Target, recipe},
-    support::{Outcome, text},
+    support::Outcome,
     wire::{SILENCE, Step, brief, h2, tunnel},
 };
 
@@ -64,43 +67,43 @@ pub(crate) fn all() -> Vec<Attack> {
         .on(ONE)
         .with(RULES),
         secret("placeholder_of_a_neighbour", act!(neighbours)),
-        secret("placeholder_after_revocation", act!(revoked)),
-        secret("placeholder_after_removal", act!(removed)),
+        secret("placeholder_after_revocation", act!(changed::revoked)),
+        secret("placeholder_after_removal", act!(changed::removed)),
         Attack::act(
             Class::Secrets,
             "old_value_after_rotation",
-            act!(rotated),
-            Control::Act("before it", act!(before_rotation)),
+            act!(changed::rotated),
+            Control::Act("before it", act!(changed::before_rotation)),
         )
         .on(ONE)
         .with(RULES),
         Attack::act(
             Class::Secrets,
             "values_inside",
-            act!(inside),
-            Control::Act("the placeholder", act!(placeholder_inside)),
+            act!(kept::inside),
+            Control::Act("the placeholder", act!(kept::placeholder_inside)),
         )
         .with(RULES),
         Attack::act(
             Class::Secrets,
             "values_in_what_the_server_keeps",
-            act!(kept),
-            Control::Act("the secret's name", act!(name_kept)),
+            act!(kept::kept),
+            Control::Act("the secret's name", act!(kept::name_kept)),
         )
         .on(ONE)
         .with(RULES),
         Attack::act(
             Class::Secrets,
             "values_read_by_api",
-            act!(read_back),
-            Control::Act("the secret's name", act!(name_read)),
+            act!(kept::read_back),
+            Control::Act("the secret's name", act!(kept::name_read)),
         )
         .on(ONE)
         .with(RULES),
         Attack::act(
             Class::Secrets,
             "value_that_breaks_a_line",
-            act!(breaking),
+            act!(changed::breaking),
             Control::Act("one that does not", act!(in_place)),
         )
         .on(ONE)
@@ -370,194 +373,4 @@ async fn neighbours(stage: &Stage, target: &Target) -> Outcome<Finding> {
     stage.delete(&other).await?;
     let own = stage.placeholder(target, "API_TOKEN").await?;
     Ok(if own == token { Finding::escaped("they have the same") } else { found? })
-}
-
-async fn after(
-    stage: &Stage,
-    target: &Target,
-    name: &str,
-    change: impl AsyncFnOnce(&Target) -> Outcome,
-) -> Outcome<Finding> {
-    let set = SetSecret {
-        hosts: vec!["key.out.test".into()],
-        placement: "header:X-Mine:{}".into(),
-        value: Some(VALUE.into()),
-    };
-    stage.client.set_secret(name, &set).await?;
-    let shared = stage.directory("after")?;
-    std::fs::hard_link(stage.scratch.join("attacks"), shared.join("attacks"))?;
-    let request = CreateSandbox {
-        template: Some(stage.template(&recipe(target.profile, RULES, &[]))?),
-        workspace: sandbar_api::WorkspaceSource::Bind { path: shared.to_string_lossy().into_owned() },
-        secrets: vec![name.into()],
-        ..CreateSandbox::default()
-    };
-    let made = stage.client.create(&request, None).await?.sandbox;
-    let made = Target { id: made.id.to_string(), shared, profile: target.profile, template: String::new() };
-    let token = stage.placeholder(&made, name).await?;
-    let request =
-        format!("GET /MARK HTTP/1.1\r\nHost: key.out.test:PORT\r\nX-Mine: {token}\r\nConnection: close\r\n\r\n");
-    let mark = stage.mark();
-    let before = over_tls(stage, &made, "key.out.test", &request, &mark).await?;
-    if !matches!(before, Finding::Escaped(_)) {
-        return Err(format!("it did not work before: {}", before.line()).into());
-    }
-    change(&made).await?;
-    let mark = stage.mark();
-    let found = over_tls(stage, &made, "key.out.test", &request, &mark).await?;
-    stage.delete(&made).await?;
-    let _gone_already = stage.client.remove_secret(name).await;
-    Ok(found)
-}
-
-async fn revoked(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    after(stage, target, "REVOKED_TOKEN", async |made: &Target| {
-        Ok(drop(stage.client.revoke_secret(&made.id, "REVOKED_TOKEN").await?))
-    })
-    .await
-}
-
-async fn removed(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    after(stage, target, "REMOVED_TOKEN", async |_: &Target| Ok(stage.client.remove_secret("REMOVED_TOKEN").await?))
-        .await
-}
-
-async fn rotate(stage: &Stage, target: &Target, value: &str) -> Outcome<Finding> {
-    after(stage, target, "ROTATED_TOKEN", async |_: &Target| {
-        let set = SetSecret {
-            hosts: vec!["key.out.test".into()],
-            placement: "header:X-Mine:{}".into(),
-            value: Some(value.into()),
-        };
-        stage.client.set_secret("ROTATED_TOKEN", &set).await?;
-        Ok(())
-    })
-    .await
-}
-
-async fn rotated(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    rotate(stage, target, "another value").await
-}
-
-async fn before_rotation(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    rotate(stage, target, VALUE).await
-}
-
-/// In files, processes' environments and arguments, and the memory of every process that it may read.
-async fn find_inside(stage: &Stage, target: &Target, words: &[&str]) -> Outcome<Finding> {
-    in_place(stage, target).await?;
-    for word in words {
-        // In two halves, lest the search find itself.
-        let (one, two) = word.split_at(word.len() / 2);
-        let script = format!(
-            "word={one}; word=$word''{two}
-            grep -rlsF \"$word\" /workspace/. /home /root /tmp /run /var /etc /dev/shm 2>/dev/null | grep -v attacks
-            for file in /proc/[0-9]*/environ /proc/[0-9]*/cmdline; do
-              [ \"$file\" = /proc/$$/cmdline ] && continue
-              grep -qsaF \"$word\" $file && echo $file
-            done
-            env | grep -F \"$word\""
-        );
-        let ran = stage.sh(target, &script).await?;
-        if !ran.stdout.trim().is_empty() {
-            return Ok(Finding::escaped(
-                ran.stdout.lines().next().unwrap_or_default().chars().take(40).collect::<String>(),
-            ));
-        }
-    }
-    Ok(Finding::contained("found nowhere"))
-}
-
-async fn inside(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    let encoded = VALUES.map(|value| sandbar_api::bytes::encode(value.as_bytes()));
-    let words: Vec<&str> = VALUES.into_iter().chain(encoded.iter().map(String::as_str)).collect();
-    find_inside(stage, target, &words).await
-}
-
-async fn placeholder_inside(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    let token = stage.placeholder(target, "API_TOKEN").await?;
-    find_inside(stage, target, &[&token]).await
-}
-
-/// Every file of the home but the key, the log among them.
-async fn find_kept(stage: &Stage, target: &Target, words: &[&str]) -> Outcome<Finding> {
-    in_place(stage, target).await?;
-    for entry in std::fs::read_dir(stage.server.home.path())?.flatten().filter(|entry| entry.path().is_file()) {
-        let bytes = std::fs::read(entry.path())?;
-        for word in words {
-            if bytes.windows(word.len()).any(|window| window == word.as_bytes()) {
-                return Ok(Finding::escaped(format!("{word} is in {}", entry.file_name().to_string_lossy())));
-            }
-        }
-    }
-    Ok(Finding::contained("found in no file"))
-}
-
-async fn kept(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    let encoded = VALUES.map(|value| sandbar_api::bytes::encode(value.as_bytes()));
-    let words: Vec<&str> = VALUES.into_iter().chain(encoded.iter().map(String::as_str)).collect();
-    find_kept(stage, target, &words).await
-}
-
-async fn name_kept(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    find_kept(stage, target, &["API_TOKEN"]).await
-}
-
-async fn find_read(stage: &Stage, target: &Target, words: &[&str]) -> Outcome<Finding> {
-    in_place(stage, target).await?;
-    let id = &target.id;
-    for arguments in [
-        &["events"][..],
-        &["secret", "ls"],
-        &["net", "log", id],
-        &["net", "show", id],
-        &["inspect", id],
-        &["gateway"],
-        &["usage"],
-    ] {
-        let ran = stage.server.command(&[&["--json"], arguments].concat()).output()?;
-        let said = text(&ran.stdout) + &text(&ran.stderr);
-        if let Some(word) = words.iter().find(|word| said.contains(**word)) {
-            return Ok(Finding::escaped(format!("{word} is in `{}`", arguments.join(" "))));
-        }
-    }
-    for path in
-        ["/v1/secrets", "/v1/secrets/API_TOKEN", "/v1/secrets/API_TOKEN/value", "/v1/gateway", "/v1/events?limit=1000"]
-    {
-        let (host, token) = (stage.address()?, &stage.token);
-        let said = stage.send(&format!(
-            "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
-        ))?;
-        if let Some(word) = words.iter().find(|word| said.contains(**word)) {
-            return Ok(Finding::escaped(format!("{word} is in {path}")));
-        }
-    }
-    Ok(Finding::contained("told by none"))
-}
-
-async fn read_back(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    find_read(stage, target, &VALUES).await
-}
-
-async fn name_read(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    find_read(stage, target, &["API_TOKEN"]).await
-}
-
-/// A value with lines in it, by mistake or not: it must not add fields to a request.
-async fn breaking(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    let set = |value: &str| SetSecret {
-        hosts: vec!["key.out.test".into()],
-        placement: "header:X-Mine:{}".into(),
-        value: Some(value.into()),
-    };
-    let value = format!("{VALUE}\r\nX-Added: yes\r\n\r\nGET /closed HTTP/1.1");
-    if let Err(refused) = stage.client.set_secret("BROKEN_TOKEN", &set(&value)).await {
-        return Ok(Finding::contained(refused.to_string()));
-    }
-    let found = after(stage, target, "BROKEN_TOKEN", async |_: &Target| {
-        stage.client.set_secret("BROKEN_TOKEN", &set(&value)).await?;
-        Ok(())
-    })
-    .await?;
-    Ok(found)
 }

@@ -185,8 +185,7 @@ async fn connects(stage: &Stage, target: &Target, lines: &[&str]) -> Outcome<Fin
         let (mark, asked) = (stage.mark(), stage.outside.asked().len());
         let line = line.replace("PORT", &stage.outside.plain.to_string());
         let request = format!("GET /{mark} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        let heard =
-            stage.wire(target, &[Step::send(line.clone() + &request), Step::Close, Step::Rest(SILENCE)]).await?;
+        let heard = stage.wire(target, &[Step::send(line.clone() + &request), Step::Rest(SILENCE)]).await?;
         let names = stage.outside.asked().split_off(asked);
         if stage.outside.saw(&mark) || !names.is_empty() {
             return Ok(Finding::escaped(format!("{}: {} {}", line.escape_debug(), status(&heard), names.join(" "))));
@@ -349,7 +348,7 @@ async fn upgraded(stage: &Stage, target: &Target, forms: &[&str]) -> Outcome<Fin
     for form in forms {
         let (mark, port) = (stage.mark(), stage.outside.plain);
         let request = format!("GET http://judged.out.test:{port}/open/{mark} HTTP/1.1\r\nHost: x\r\n{form}\r\n");
-        stage.wire(target, &[Step::send(request), Step::Close, Step::Rest(SILENCE)]).await?;
+        stage.wire(target, &[Step::send(request), Step::Rest(SILENCE)]).await?;
         let asked =
             stage.outside.with(&mark).iter().flat_map(|one| one.heads.clone()).collect::<String>().to_ascii_lowercase();
         let passed = ["h2c", "http/2", "tls/1", "http2-settings"]

@@ -21,8 +21,6 @@ pub(crate) enum Step {
     Tls(&'static str, &'static str),
     /// The same, its greeting in records of one byte.
     Shredded(&'static str),
-    /// Nothing more will be sent.
-    Close,
     /// Whatever else comes, until it is silent for so many milliseconds.
     Rest(u32),
     /// Another place of the sandbox than its gate.
@@ -45,7 +43,6 @@ impl Step {
             Self::Head => "head".into(),
             Self::Tls(sni, alpn) => format!("tls:{sni}:{alpn}"),
             Self::Shredded(sni) => format!("shred:{sni}:"),
-            Self::Close => "close".into(),
             Self::Rest(silence) => format!("rest:{silence}"),
             Self::At(place) => format!("at:{place}"),
         }

@@ -109,6 +109,10 @@ pub struct Reserve {
     pub bound: Amount,
     /// By which the bound was computed, and by which the call will be settled.
     pub price: Option<Price>,
+    /// Whether [`Warden::budget`] told of a budget when the bound was computed. Without one a bound is only an estimate.
+    pub budgeted: bool,
+    /// Whether it told of one in dollars.
+    pub priced: bool,
 }
 
 /// Held for a call under way. Every one is ended by `settle`, exactly once.
@@ -132,6 +136,8 @@ pub enum Held {
 pub enum Refused {
     /// `session` is the one whose budget it is, which may be a parent's.
     Short { session: String, short: Short },
+    /// A budget came into force since the bound was computed: it has to be computed anew.
+    Changed,
     /// The books cannot be written (disk full, shutting down): fail closed.
     Unavailable(String),
 }

@@ -80,7 +80,8 @@ impl Guest for Service {
         };
         // Once there is a bundle it has to follow the authority.
         let bundle = bundle || trust::is_bundled(directory);
-        trust::install(directory, &authority, bundle).map_err(Fault::internal("write the certificates"))?;
+        let system = if bundle { Some(trust::system(&self.forker).await) } else { None };
+        trust::install(directory, &authority, system.as_deref()).map_err(Fault::internal("write the certificates"))?;
         Ok(Response::new(wire::TrustReply {}))
     }
 

@@ -3,13 +3,20 @@
 
 use std::{
     fs::File,
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     os::fd::OwnedFd,
 };
 
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags},
     io::Errno,
+};
+
+use crate::{
+    children::Forker,
+    error::Fault,
+    files::Job,
+    worker::{Frame, Worker},
 };
 
 /// Names in the directory that is given at setup.
@@ -22,30 +29,37 @@ pub const SYSTEM_BUNDLES: [&str; 3] =
 /// The usual one has 220 KiB.
 const LONGEST_BUNDLE: u64 = 4 << 20;
 
-/// Writes the authority, and with `bundle` the system's certificates and it.
-pub(crate) fn install(directory: &OwnedFd, authority: &str, bundle: bool) -> io::Result<()> {
+/// Writes the authority, and where the system's certificates are given, those and it.
+pub(crate) fn install(directory: &OwnedFd, authority: &str, system: Option<&[u8]>) -> io::Result<()> {
     put(directory, AUTHORITY, &[authority.as_bytes()])?;
-    if bundle {
-        put(directory, BUNDLE, &[&system(), b"\n", authority.as_bytes()])?;
+    match system {
+        Some(system) => put(directory, BUNDLE, &[system, b"\n", authority.as_bytes()]),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// None, where the root has none or something else has been put in its place: the authority is then all there is.
-fn system() -> Vec<u8> {
-    SYSTEM_BUNDLES.iter().find_map(|path| read(path).ok()).unwrap_or_default()
+/// What the root trusts, read by a file worker: it is a path of the workload's. Nothing, where the root has none or
+/// something else has been put in its place: the authority is then all there is.
+pub(crate) async fn system(forker: &Forker) -> Vec<u8> {
+    for path in SYSTEM_BUNDLES {
+        if let Ok(bytes) = read(forker, path).await {
+            return bytes;
+        }
+    }
+    Vec::new()
 }
 
-fn read(path: &str) -> io::Result<Vec<u8>> {
-    // A workload that is root inside may have put a pipe there, which nobody writes to.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a file"));
-    }
+async fn read(forker: &Forker, path: &str) -> Result<Vec<u8>, Fault> {
+    let job = Job::Read { path: path.into(), offset: 0, length: Some(LONGEST_BUNDLE) };
+    let mut worker = Worker::start(forker, job).await?;
     let mut bytes = Vec::new();
-    file.take(LONGEST_BUNDLE).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    loop {
+        match worker.receiver.next().await? {
+            Frame::Data(data) => bytes.extend_from_slice(&data),
+            Frame::Entry(_) => {}
+            Frame::Done(_) => return Ok(bytes),
+        }
+    }
 }
 
 /// Programs may be reading the old one: it is replaced as a whole.
@@ -77,14 +91,14 @@ mod tests {
         std::fs::create_dir(&home)?;
         let directory = OwnedFd::from(File::open(&home)?);
         std::os::unix::fs::symlink("/nowhere", home.join(BUNDLE))?;
-        install(&directory, "first", false)?;
+        install(&directory, "first", None)?;
         assert!(!is_bundled(&directory));
         // What a workload of the same uid may have left in the way.
         std::os::unix::fs::symlink("/nowhere", home.join(".ca.pem"))?;
-        install(&directory, "second", true)?;
+        install(&directory, "second", Some(b"system"))?;
         assert_eq!(std::fs::read_to_string(home.join(AUTHORITY))?, "second");
         assert!(is_bundled(&directory));
-        assert!(std::fs::read_to_string(home.join(BUNDLE))?.ends_with("\nsecond"));
+        assert!(std::fs::read_to_string(home.join(BUNDLE))?.eq("system\nsecond"));
         std::fs::remove_dir_all(home)
     }
 }

@@ -50,7 +50,7 @@ fn find<N>(table: &[(N, &'static str)], contains: impl Fn(&N) -> bool) -> Option
 }
 
 /// The v4 address that a packet to this v6 address may end up at, else the address itself.
-fn effective(address: IpAddr) -> IpAddr {
+pub(crate) fn effective(address: IpAddr) -> IpAddr {
     let IpAddr::V6(ip) = address else { return address };
     let bytes = ip.octets();
     let v4_at = |at: usize| Ipv4Addr::new(bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]).into();

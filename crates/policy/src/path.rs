@@ -31,6 +31,18 @@ impl Plain {
         let path = path.split_once('?').map_or(path, |(path, _)| path);
         segments(path, |part| pieces(part, false).map(Segment::Part)).ok().map(Self)
     }
+
+    /// The same path with a slash at its end, or without the one it has; `/` is only itself.
+    pub(crate) fn other_end(&self) -> Self {
+        let mut parts = self.0.clone();
+        let slash = Segment::Part(Vec::new());
+        match parts.pop() {
+            Some(last) if last != slash => parts.extend([last, slash]),
+            Some(last) if parts.is_empty() => parts.push(last),
+            _ => {}
+        }
+        Self(parts)
+    }
 }
 
 impl PathPattern {
@@ -225,6 +237,14 @@ mod tests {
         ];
         for (pattern, path, wanted) in table {
             assert_eq!(judged(pattern, path), Some(wanted), "{pattern} and {path}");
+        }
+    }
+
+    #[test]
+    fn the_other_end() {
+        for (path, wanted) in [("/a", "/a/"), ("/a/", "/a"), ("/a/b?c", "/a/b/"), ("/", "/")] {
+            let other = Plain::read(path).map(|path| path.other_end());
+            assert!(other.is_some() && other == Plain::read(wanted), "{path}: {other:?}");
         }
     }
 

@@ -1,7 +1,9 @@
 //! The rules a sandbox lives under, compiled: `deny` before `ask` before `allow`, else denied. An allow that an approval
 //! made goes before `ask`, being the answer to it, and never before `deny`.
 
-use crate::{BadRule, Effect, Host, Rule, Sets, Source, findings, path::Plain, rule::Scope};
+use std::net::IpAddr;
+
+use crate::{BadRule, Effect, Host, Rule, Sets, Source, address::effective, findings, path::Plain, rule::Scope};
 
 /// What is decided, and by which rule; without one nothing matched, and that is a denial.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,12 +119,22 @@ impl Policy {
 
     /// A request whose method and path are seen. A path that two parsers could read differently (`..`, `//`, encoded
     /// slashes, dots or NULs, backslashes, `;`) matches no allow rule that has a path, and every deny and ask rule that
-    /// has one and whose methods match.
+    /// has one and whose methods match. Those also match with a slash added to the path's end, or taken from it.
     pub fn request(&self, host: &Host, port: u16, method: &str, path: &str) -> Decision {
         let path = Plain::read(path);
         let holds =
             |entry: &&Entry| entry.scope.reaches(host, port) && entry.scope.holds(entry.effect, method, path.as_ref());
         decision(self.entries.iter().filter(holds).min_by_key(|entry| entry.rank()))
+    }
+
+    /// The rule that denies an address, whatever name led to it: asked of every address before it is dialled.
+    pub fn denies_address(&self, address: IpAddr, port: u16) -> Option<String> {
+        let ways = [address.to_canonical(), effective(address)].map(Host::Ip);
+        let denies = |entry: &&Entry| {
+            let reaches = ways.iter().any(|host| entry.scope.reaches(host, port));
+            entry.effect == Effect::Deny && !entry.scope.has_conditions() && reaches
+        };
+        self.entries.iter().find(denies).map(|entry| entry.label.clone())
     }
 
     /// Rules that can never decide anything, and those that contradict each other.

@@ -121,12 +121,16 @@ impl Scope {
     }
 
     /// Whether a request to a host and port that it reaches fulfils its conditions; `path` is absent when it is ambiguous.
-    /// In doubt an allow rule does not match, the others do: what a server may take for `GET /x` is denied as that.
+    /// In doubt an allow rule does not match, the others do: what a server may take for `GET /x` is denied as that, and so
+    /// is `/x/`, which most take for `/x`.
     pub(crate) fn holds(&self, effect: Effect, method: &str, path: Option<&Plain>) -> bool {
         let careful = effect != Effect::Allow;
         let same = |wanted: &String| wanted == method || careful && wanted.eq_ignore_ascii_case(method);
         let method_holds = self.methods.is_empty() || self.methods.iter().any(same);
-        method_holds && self.path.as_ref().is_none_or(|wanted| path.map_or(careful, |path| wanted.matches(path)))
+        let fits = |wanted: &PathPattern, path: &Plain| {
+            wanted.matches(path) || careful && wanted.matches(&path.other_end())
+        };
+        method_holds && self.path.as_ref().is_none_or(|wanted| path.map_or(careful, |path| fits(wanted, path)))
     }
 
     /// Whether this, in a deny or ask rule, holds wherever the other does, in any rule.

@@ -75,18 +75,14 @@ impl Scanner {
         }
         let end = bytes.iter().position(|byte| *byte < 0x20 || *byte == 0x7f).unwrap_or(bytes.len());
         let (run, rest) = bytes.split_at(end);
-        match std::str::from_utf8(run) {
-            Ok(text) => print(text, sink),
-            Err(error) => {
-                let (valid, bad) = run.split_at(error.valid_up_to());
-                print(std::str::from_utf8(valid).unwrap_or_default(), sink);
-                match error.error_len() {
-                    Some(length) => {
-                        sink(Token::Text("\u{fffd}"));
-                        return &bytes[valid.len() + length..];
-                    }
-                    None => self.held.extend_from_slice(bad),
-                }
+        let mut seen = 0;
+        for chunk in run.utf8_chunks() {
+            print(chunk.valid(), sink);
+            seen += chunk.valid().len() + chunk.invalid().len();
+            if seen == run.len() && unfinished(chunk.invalid()) {
+                self.held.extend_from_slice(chunk.invalid());
+            } else if !chunk.invalid().is_empty() {
+                sink(Token::Text("\u{fffd}"));
             }
         }
         rest
@@ -96,7 +92,7 @@ impl Scanner {
         self.held.push(bytes[0]);
         match std::str::from_utf8(&self.held) {
             Ok(text) => print(text, sink),
-            Err(error) if error.error_len().is_none() => return &bytes[1..],
+            Err(_) if unfinished(&self.held) => return &bytes[1..],
             Err(_) => {
                 self.held.clear();
                 sink(Token::Text("\u{fffd}"));
@@ -194,6 +190,11 @@ impl Scanner {
         self.overlong = false;
         self.ending = false;
     }
+}
+
+/// The beginning of a character that more bytes may complete.
+fn unfinished(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
 
 /// A parameter byte after an intermediate is malformed, and the whole sequence does nothing.

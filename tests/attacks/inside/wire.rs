@@ -3,7 +3,7 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
+    net::{TcpListener, TcpStream},
     sync::Arc,
     time::Duration,
 };
@@ -21,7 +21,7 @@ pub(super) const GATE: &str = "127.0.0.1:7228";
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Steps as words: `send:BASE64`, `slow:BASE64` (a byte at a time), `many:N:BASE64`, `head` (up to an empty line),
-/// `tls:SNI:ALPN` and `shred:SNI:ALPN` (the greeting in records of one byte), `close`, `rest:MS` (until that much silence),
+/// `tls:SNI:ALPN` and `shred:SNI:ALPN` (the greeting in records of one byte), `rest:MS` (until that much silence),
 /// `wait:MS`; first of all `at:ADDRESS` for another place than the gate.
 pub(super) fn talk(words: &[&str]) -> Got {
     let (place, words) = match words.first().and_then(|word| word.strip_prefix("at:")) {
@@ -86,7 +86,6 @@ impl Line {
                 Ok(())
             }
             "tls" | "shred" => self.greet(rest, verb == "shred"),
-            "close" => self.tcp().shutdown(Shutdown::Write),
             "wait" => {
                 std::thread::sleep(Duration::from_millis(rest.parse().map_err(io::Error::other)?));
                 Ok(())

@@ -12,13 +12,16 @@ use sandbar_gateway::{Direction, Fact, Outcome};
 use serde_json::{Map, Value};
 use tokio::{
     sync::{mpsc, oneshot},
-    time,
+    time::{self, Instant},
 };
 
 use crate::store::{Store, gate::FactRow};
 
 /// What may wait to be written. A sandbox that makes more than the disk takes loses the record of some, not its memory.
 const QUEUE: usize = 4096;
+/// Of one sandbox: facts a second in the long run, and at once.
+const PER_SECOND: f64 = 100.0;
+const BURST: f64 = 2000.0;
 /// Facts a transaction.
 const BATCH: usize = 512;
 /// How often, and how long after the first time, a batch is tried again before it counts as lost.
@@ -50,8 +53,8 @@ impl Facts {
         Self { queue, lost }
     }
 
-    pub(crate) fn record(&self, sandbox: &SandboxId, fact: Fact) {
-        if self.queue.try_send(Message::Fact(row(sandbox, fact))).is_err() {
+    pub(crate) fn record(&self, sandbox: &SandboxId, share: &Share, fact: Fact) {
+        if !share.take() || self.queue.try_send(Message::Fact(row(sandbox, fact))).is_err() {
             self.lost.add(sandbox, 1);
         }
     }
@@ -69,6 +72,27 @@ impl Facts {
             // An error means that the task has ended, and wrote what it had.
             closed.await.ok();
         }
+    }
+}
+
+/// What one sandbox may have written down: refused connections cost it nothing, and the log is on a disk that all share.
+pub(crate) struct Share(Mutex<(f64, Instant)>);
+
+impl Default for Share {
+    fn default() -> Self {
+        Self(Mutex::new((BURST, Instant::now())))
+    }
+}
+
+impl Share {
+    fn take(&self) -> bool {
+        let mut share = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (left, since) = *share;
+        let now = Instant::now();
+        let left = (left + now.duration_since(since).as_secs_f64() * PER_SECOND).min(BURST);
+        let enough = left >= 1.0;
+        *share = (if enough { left - 1.0 } else { left }, now);
+        enough
     }
 }
 

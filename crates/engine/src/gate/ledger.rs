@@ -207,7 +207,7 @@ impl Ledger {
         }
         let began_at = clock::now();
         let id = ids::call(began_at).map_err(|problem| Refused::Unavailable(problem.detail))?;
-        self.books().hold(&id, session, call.bound, call.price, self.now_ms())?;
+        self.books().hold(&id, session, &call, self.now_ms())?;
         let mut given_up = GivenUp { ledger: self, id: Some(id.clone()) };
         let row = CallRow {
             id: id.clone(),

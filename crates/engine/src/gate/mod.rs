@@ -25,7 +25,7 @@ use sandbar_gateway::{Authority, Gateway};
 pub(crate) use config::{Config, Loaded, unknown};
 pub(crate) use door::{Door, open, take, trust};
 pub(crate) use env::environment;
-pub(crate) use facts::Facts;
+pub(crate) use facts::{Facts, Share};
 pub(crate) use ledger::{Known, Ledger};
 pub(crate) use network::{Rules, approval_rule};
 pub(crate) use secrets::Secrets;

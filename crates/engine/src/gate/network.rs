@@ -63,7 +63,11 @@ impl Inner {
     fn network(&self, handle: &Handle) -> Network {
         let loaded = self.gates.loaded();
         let rules = &handle.rules;
-        let findings = rules.compiled(loaded.generation, &loaded.sets).findings.clone();
+        let mut findings = rules.compiled(loaded.generation, &loaded.sets).findings.clone();
+        let keys = loaded.catalogue.upstreams.iter().filter_map(|(name, upstream)| Some((name, upstream.secret.as_ref()?)));
+        findings.extend(keys.filter(|(_, secret)| rules.secrets().contains(secret)).map(|(name, secret)| {
+            format!("{secret} is the key of the upstream {name}: calls made with it past the gate's LLM endpoints are not counted")
+        }));
         let (own, _) = rules.own();
         let all: Vec<_> = rules.template.iter().chain(&own).collect();
         let of = |effect| all.iter().filter(move |rule| rule.effect == effect).map(|rule| (*rule).clone());

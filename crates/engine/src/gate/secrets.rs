@@ -46,6 +46,12 @@ impl Kept {
     }
 }
 
+impl Kept {
+    fn context(&self) -> String {
+        context(&self.row.info.name, &self.hosts, &self.placement)
+    }
+}
+
 impl Secrets {
     pub(crate) async fn load(store: &dyn Store) -> store::Result<Self> {
         let named = |row: SecretRow| Ok((row.info.name.clone(), Arc::new(Kept::read(row)?)));
@@ -81,7 +87,7 @@ impl Secrets {
 
     pub(crate) fn reveal(&self, vault: &Vault, name: &str) -> Option<(Secret, Placement, Vec<Host>)> {
         let kept = self.get(name)?;
-        let mut plain = match vault.unseal(&context(name), &kept.row.sealed) {
+        let mut plain = match vault.unseal(&kept.context(), &kept.row.sealed) {
             Ok(plain) => plain,
             Err(problem) => {
                 tracing::error!(secret = name, %problem, "a secret cannot be used");
@@ -94,9 +100,10 @@ impl Secrets {
     }
 }
 
-/// What a value is sealed for.
-fn context(name: &str) -> String {
-    format!("secret:{name}")
+/// What a value is sealed for: whoever can write the database cannot send it to another host.
+fn context(name: &str, hosts: &[Host], placement: &Placement) -> String {
+    let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
+    format!("secret:{name}:{}:{placement}", hosts.join(","))
 }
 
 impl Engine {
@@ -135,9 +142,13 @@ async fn set(
     let _alone = secrets.changing.lock().await;
     let (before, now) = (secrets.get(&name), clock::now());
     let created_at = before.as_ref().map_or(now, |kept| kept.row.info.created_at);
+    let (vault, sealed_for) = (&inner.gates.vault, context(&name, &hosts, &placement));
     let (sealed, changed_at) = match (value, &before) {
-        (Some(value), _) => (inner.gates.vault.seal(&context(&name), value.as_bytes())?, now),
-        (None, Some(kept)) => (kept.row.sealed.clone(), kept.row.info.changed_at),
+        (Some(value), _) => (vault.seal(&sealed_for, value.as_bytes())?, now),
+        (None, Some(kept)) => {
+            let plain = vault.unseal(&kept.context(), &kept.row.sealed)?;
+            (vault.seal(&sealed_for, &plain)?, kept.row.info.changed_at)
+        }
         (None, None) => {
             return Err(Problem::new(
                 Code::BadSecret,

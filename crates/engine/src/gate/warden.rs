@@ -8,19 +8,21 @@ use sandbar_gateway::{
 };
 use sandbar_policy::{Placement, Policy};
 
-use super::Known;
+use super::{Known, Share};
 use crate::{Inner, handle::Handle};
 
 pub(crate) struct SandboxWarden {
     inner: Arc<Inner>,
     handle: Arc<Handle>,
+    /// What it may have written down.
+    share: Share,
     /// Its session's accounts stay in memory as long as it is asked.
     _known: Known,
 }
 
 impl SandboxWarden {
     pub(crate) fn new(inner: &Arc<Inner>, handle: &Arc<Handle>, known: Known) -> Self {
-        Self { inner: inner.clone(), handle: handle.clone(), _known: known }
+        Self { inner: inner.clone(), handle: handle.clone(), share: Share::default(), _known: known }
     }
 }
 
@@ -54,7 +56,7 @@ impl Warden for SandboxWarden {
     }
 
     fn record(&self, fact: Fact) {
-        self.inner.gates.facts.record(&self.handle.id, fact);
+        self.inner.gates.facts.record(&self.handle.id, &self.share, fact);
     }
 
     fn catalogue(&self) -> Arc<Catalogue> {

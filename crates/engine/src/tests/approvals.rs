@@ -387,7 +387,7 @@ async fn on_a_full_disk_nothing_new_is_asked_and_what_was_asked_is_answered() ->
     let refused = asks(&bed, "a", question("other.example.org")?).await?.await?;
     assert!(denied(&refused, "cannot be recorded: the disk is full"), "{refused:?}");
     for _ in 0..10 {
-        facts.record(&sandbox.id, opened());
+        facts.record(&sandbox.id, &crate::gate::Share::default(), opened());
     }
     soon(|| async { (facts.lost(&sandbox.id) == 10).then_some(()) }).await?;
     disk.fill()?;

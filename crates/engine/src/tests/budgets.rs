@@ -45,7 +45,8 @@ async fn call(bed: &Bed, sandbox: &sandbar_api::Sandbox, model: &str, end: Settl
     let _known = ledger.know(session).await?;
     let bound = Amount { tokens: 1000, micros: 1000 };
     let price = bed.engine.inner.gates.loaded().catalogue.models.get(model).and_then(|model| model.price);
-    let call = Reserve { model: model.into(), upstream: "vendor".into(), bound, price };
+    let (model, upstream) = (model.into(), "vendor".into());
+    let call = Reserve { model, upstream, bound, price, budgeted: true, priced: true };
     let reserved = ledger.reserve(session, &sandbox.id, call).await;
     ledger.settle(reserved.map_err(|refused| format!("{refused:?}"))?, end);
     let written = || async { bed.engine.inner.store.held_calls().await.ok().filter(Vec::is_empty) };

@@ -56,7 +56,7 @@ impl Books {
 
 async fn reserve(ledger: &Ledger, session: &SessionId, tokens: u64) -> Result<Reservation, Refused> {
     let bound = Amount { tokens, micros: tokens };
-    let call = Reserve { model: "m".into(), upstream: "u".into(), bound, price: Some(PRICE) };
+    let call = Reserve { model: "m".into(), upstream: "u".into(), bound, price: Some(PRICE), budgeted: true, priced: true };
     ledger.reserve(session, &SandboxId::from_parts(1, [1; 10]), call).await
 }
 
@@ -176,7 +176,9 @@ async fn a_child_spends_what_all_above_it_have() -> Tested {
     let refused = books.reserve(&low, 51).await;
     let short = Short::Micros { used: 150, reserved: 0, asked: 51, limit: 200 };
     assert_eq!(refused, Err(Refused::Short { session: low.to_string(), short }));
-    let unpriced = Reserve { model: "m".into(), upstream: "u".into(), bound: Amount { tokens: 1, micros: 0 }, price: None };
+    let bound = Amount { tokens: 1, micros: 0 };
+    let unpriced =
+        Reserve { model: "m".into(), upstream: "u".into(), bound, price: None, budgeted: true, priced: true };
     let refused = books.ledger.reserve(&low, &SandboxId::from_parts(1, [1; 10]), unpriced).await;
     assert!(matches!(&refused, Err(Refused::Unavailable(cause)) if cause.contains("no price")), "{refused:?}");
 
@@ -223,6 +225,34 @@ async fn a_rate_is_kept_across_a_restart() -> Tested {
     Ok(())
 }
 
+/// A bound that was computed while nothing held is only an estimate.
+#[tokio::test]
+async fn what_was_planned_before_a_budget_came_is_planned_again() -> Tested {
+    let home = tempfile::tempdir()?;
+    let books = Books::open(home.path()).await?;
+    let top = books.session("a", None).await?;
+    let low = books.session("b", Some(&top)).await?;
+    let _known = books.ledger.know(&low).await?;
+    let sandbox = SandboxId::from_parts(1, [1; 10]);
+    let planned = |budgeted, priced| {
+        let bound = Amount { tokens: 1, micros: 1 };
+        let call = Reserve { model: "m".into(), upstream: "u".into(), bound, price: Some(PRICE), budgeted, priced };
+        books.ledger.reserve(&low, &sandbox, call)
+    };
+    let held = planned(false, false).await.map_err(|refused| format!("{refused:?}"))?;
+    books.ledger.settle(held, free());
+    books.limit(&top, 1000).await?;
+    assert_eq!(planned(false, false).await, Err(Refused::Changed), "of a session above it, too");
+    let held = planned(true, false).await.map_err(|refused| format!("{refused:?}"))?;
+    books.ledger.settle(held, free());
+    books.ledger.set_budget(&low, &SetBudget { usd: Some(1.0), ..SetBudget::default() }).await?;
+    assert_eq!(planned(true, false).await, Err(Refused::Changed), "prices were not looked at");
+    let held = planned(true, true).await.map_err(|refused| format!("{refused:?}"))?;
+    books.ledger.settle(held, free());
+    assert_eq!(books.ledger.spent(&top).map(|spent| spent.reserved), Some(Amount::default()));
+    Ok(())
+}
+
 /// Where any model is passed on, a sandbox could write books full of its name.
 #[tokio::test]
 async fn names_are_kept_short() -> Tested {
@@ -230,7 +260,8 @@ async fn names_are_kept_short() -> Tested {
     let books = Books::open(home.path()).await?;
     let session = books.session("a", None).await?;
     let _known = books.ledger.know(&session).await?;
-    let call = Reserve { model: "\u{fc}x".repeat(1 << 20), upstream: "u".into(), bound: Amount::default(), price: None };
+    let (model, bound) = ("\u{fc}x".repeat(1 << 20), Amount::default());
+    let call = Reserve { model, upstream: "u".into(), bound, price: None, budgeted: false, priced: false };
     let reserved = books.ledger.reserve(&session, &SandboxId::from_parts(1, [1; 10]), call).await;
     let held = books.store.held_calls().await?;
     assert_eq!(held.iter().map(|call| call.model.len()).collect::<Vec<_>>(), [255], "whole characters");

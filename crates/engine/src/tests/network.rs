@@ -10,7 +10,7 @@ use sandbar_policy::{Decision, Host, Sets, Verdict};
 use serde_json::json;
 
 use super::{Bed, Tested, code, owner};
-use crate::gate::Rules;
+use crate::gate::{Rules, Share};
 
 const TEMPLATE: &str = "network.allow = [\"*.example.org\"]\nnetwork.deny = [\"bad.example.org\"]";
 
@@ -223,7 +223,7 @@ async fn what_happens_at_a_gate_is_written_down_before_the_server_ends() -> Test
         (Direction::Tunnel, Outcome::Failed("down".into()), "net.failed"),
     ];
     for (direction, outcome, _) in &all {
-        facts.record(&sandbox.id, fact(*direction, outcome.clone()));
+        facts.record(&sandbox.id, &Share::default(), fact(*direction, outcome.clone()));
     }
     bed.restart().await?;
     let events = bed.engine.events(0, 1000, Some("a")).await?;
@@ -240,7 +240,7 @@ async fn what_happens_at_a_gate_is_written_down_before_the_server_ends() -> Test
     assert_eq!(data, wanted);
     assert_eq!((&found[3].data["reason"], &found[4].data["reason"]), (&"no".into(), &"down".into()));
     // After the end there is nobody left to write: nothing hangs, nothing panics.
-    facts.record(&sandbox.id, fact(Direction::Tunnel, Outcome::Opened));
+    facts.record(&sandbox.id, &Share::default(), fact(Direction::Tunnel, Outcome::Opened));
     facts.close().await;
     Ok(())
 }
@@ -252,7 +252,7 @@ async fn what_does_not_fit_is_counted_and_told() -> Tested {
     let facts = bed.engine.inner.gates.facts.clone();
     // No await in between: on this one thread the writer has no turn.
     for _ in 0..5000 {
-        facts.record(&sandbox.id, Fact { path: None, ..fact(Direction::Tunnel, Outcome::Opened) });
+        facts.record(&sandbox.id, &Share::default(), Fact { path: None, ..fact(Direction::Tunnel, Outcome::Opened) });
     }
     facts.close().await;
     let events = bed.engine.events(0, 10_000, Some("a")).await?;
@@ -278,5 +278,24 @@ async fn a_sandbox_that_asks_for_what_is_not_there_is_not_made() -> Tested {
     let secret = CreateSandbox { secrets: vec!["NOT_SET".into()], ..CreateSandbox::default() };
     assert_eq!(code(create(secret).await), Some(Code::UnknownSecret));
     assert!(bed.engine.list(crate::ListQuery::default()).await?.sandboxes.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_sandbox_has_its_share_of_the_log_and_no_more() -> Tested {
+    let bed = Bed::new().await?;
+    let sandbox = bed.create("a").await?;
+    let (facts, share) = (bed.engine.inner.gates.facts.clone(), Share::default());
+    let begun = std::time::Instant::now();
+    for _ in 0..3000 {
+        facts.record(&sandbox.id, &share, fact(Direction::Request, Outcome::Denied("no".into())));
+    }
+    let most = 2000 + 1 + begun.elapsed().as_millis() as u64 / 10;
+    facts.close().await;
+    let events = bed.engine.events(0, 10_000, Some("a")).await?;
+    let written = events.iter().filter(|event| event.kind == "net.denied").count() as u64;
+    assert!((2000..=most).contains(&written), "{written} of at most {most}");
+    let lost: u64 = events.iter().filter_map(|event| event.data["count"].as_u64()).sum();
+    assert_eq!(written + lost, 3000);
     Ok(())
 }

@@ -20,6 +20,32 @@ impl Format {
     }
 }
 
+/// The field by which an upstream's Chat Completions cap the output. Servers ignore what they do not know, so under a budget
+/// only the one that is known to be obeyed is a cap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CapField {
+    /// What servers that speak OpenAI's format all know.
+    MaxTokens,
+    /// OpenAI's own for models that reason, which refuse the other.
+    MaxCompletionTokens,
+}
+
+impl CapField {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCompletionTokens => "max_completion_tokens",
+        }
+    }
+
+    pub fn other(self) -> Self {
+        match self {
+            Self::MaxTokens => Self::MaxCompletionTokens,
+            Self::MaxCompletionTokens => Self::MaxTokens,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
     pub format: Format,
@@ -33,6 +59,8 @@ pub struct Upstream {
     pub secret: Option<String>,
     /// Models that are not configured are passed on too, as long as no budget in dollars needs their price.
     pub any_model: bool,
+    /// For Chat Completions.
+    pub cap: CapField,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -28,7 +28,7 @@ mod tree;
 mod unbounded;
 mod usage;
 
-pub use catalogue::{Catalogue, Format, Model, Upstream};
+pub use catalogue::{CapField, Catalogue, Format, Model, Upstream};
 pub(crate) use desk::Desk;
 pub(crate) use pool::Pool;
 pub use usage::Usage;

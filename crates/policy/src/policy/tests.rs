@@ -164,6 +164,57 @@ fn conditions() {
 }
 
 #[test]
+fn a_slash_at_the_end_is_no_way_round_deny_and_ask() {
+    let policy = policy(&[
+        (Allow, "a.org", Template),
+        (Deny, "a.org /admin", Template),
+        (Deny, "a.org /old/", Template),
+        (Ask, "a.org /ask", Template),
+        (Allow, "b.org /only", Template),
+    ]);
+    for (name, path, wanted) in [
+        ("a.org", "/admin", "deny a.org /admin"),
+        ("a.org", "/admin/", "deny a.org /admin"),
+        ("a.org", "/admin/?x=/", "deny a.org /admin"),
+        ("a.org", "/old", "deny a.org /old/"),
+        ("a.org", "/ask/", "ask a.org /ask"),
+        ("a.org", "/admin/x", "allow a.org"),
+        ("a.org", "/", "allow a.org"),
+        ("b.org", "/only", "allow b.org /only"),
+        ("b.org", "/only/", "deny"),
+    ] {
+        assert_eq!(request(&policy, name, "GET", path), wanted, "{name} {path}");
+    }
+}
+
+#[test]
+fn an_address_is_denied_by_whatever_name_it_comes() {
+    let policy = policy(&[
+        (Allow, "*:*", Template),
+        (Deny, "10.1.2.3:*", Template),
+        (Deny, "10.1.2.4", Template),
+        (Deny, "[2001:db8::1]", Sandbox),
+        (Deny, "10.1.2.5 GET", Template),
+        (Deny, "*.bad.org", Template),
+        (Ask, "10.1.2.6", Template),
+    ]);
+    for (address, port, wanted) in [
+        ("10.1.2.3", 5000, Some("10.1.2.3:*")),
+        ("::ffff:10.1.2.3", 5000, Some("10.1.2.3:*")),
+        ("64:ff9b::10.1.2.3", 5000, Some("10.1.2.3:*")),
+        ("10.1.2.4", 443, Some("10.1.2.4")),
+        ("10.1.2.4", 5000, None),
+        ("2001:db8::1", 443, Some("[2001:db8::1]")),
+        ("10.1.2.5", 443, None),
+        ("10.1.2.6", 443, None),
+        ("10.1.2.7", 443, None),
+    ] {
+        let address = address.parse().unwrap_or_else(|bad| panic!("{address}: {bad}"));
+        assert_eq!(policy.denies_address(address, port).as_deref(), wanted, "{address}:{port}");
+    }
+}
+
+#[test]
 fn sets_that_are_wrong() {
     let compile = |text: &str, sets: &Sets| {
         let rule = Rule::parse(text).unwrap_or_else(|bad| panic!("{bad}"));

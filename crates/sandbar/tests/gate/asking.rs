@@ -77,6 +77,46 @@ fn one_question_for_all_who_wait_for_the_same() -> Outcome {
     Ok(())
 }
 
+#[test]
+fn a_request_is_asked_about_by_itself() -> Outcome {
+    let house = House::open()?;
+    let site = Site::start(&house.roots, "web.test", fine)?;
+    let place = &site.place;
+    house.create("box", &[&format!("{place} GET")], &["--ask", &format!("{place} GET /two")])?;
+    let mut client = house.begin("box", &format!("exec python3 -c '{}' {place}", include_str!("alive.py")))?;
+    client.tell("/one")?;
+    assert_eq!(client.line()?, "200 fine");
+    for (answer, begins) in [(&["approve"][..], "200 "), (&["deny"], "403 "), (&["approve", "--for-sandbox"], "200 ")] {
+        client.tell("/two")?;
+        let asked = house.asked()?;
+        let context = &asked["context"];
+        assert_eq!((&context["method"], &context["path"]), (&"GET".into(), &"/two".into()), "{asked}");
+        house.sandbar(&[answer, &[asked["id"].as_str().ok_or("no id")?]].concat())?;
+        let said = client.line()?;
+        assert!(said.starts_with(begins), "{answer:?}: {said}");
+    }
+    client.tell("/two")?;
+    assert_eq!(client.line()?, "200 fine", "it was for the sandbox");
+    client.end()?;
+    assert_eq!(site.seen().len(), 4);
+    Ok(())
+}
+
+/// People are slower than clients are patient.
+#[test]
+fn an_answer_waits_for_a_client_that_gave_up() -> Outcome {
+    let (house, site, curl) = house_that_asks()?;
+    let impatient = curl.replace("--max-time 50", "--max-time 2");
+    assert_eq!(house.inside("box", &impatient)?.code, Some(28));
+    let asked = house.asked()?;
+    house.sandbar(&["approve", asked["id"].as_str().ok_or("no id")?])?;
+    assert_eq!(house.well("box", &curl)?, "fine\n", "it was allowed once, and is used once");
+    assert_eq!(house.inside("box", &impatient)?.code, Some(28));
+    assert_ne!(house.asked()?["id"], asked["id"]);
+    assert_eq!(site.seen().len(), 1);
+    Ok(())
+}
+
 /// Ten minutes are long for a test: while the server is away, its clock is put forward where it keeps the deadline.
 #[test]
 fn what_nobody_answers_in_time_is_refused() -> Outcome {

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use sandbar_gateway::llm::{Format, Model, Upstream};
+use sandbar_gateway::llm::{CapField, Format, Model, Upstream};
 use sandbar_policy::{Host, Price};
 
 use super::*;
@@ -82,11 +82,12 @@ fn all_that_can_be_said_is_read() -> Tested {
         path: "/v1".into(),
         secret: Some("OPENAI_API_KEY".into()),
         any_model: true,
+        cap: CapField::MaxCompletionTokens,
     };
     assert_eq!(catalogue.upstreams.get("openai"), Some(&openai));
     let local = catalogue.upstreams.get("local").ok_or("no local")?;
     assert_eq!((local.tls, local.port, local.path.as_str(), &local.secret), (false, 8080, "", &None));
-    assert_eq!(local.host, Host::parse("::1")?);
+    assert_eq!((&local.host, local.cap), (&Host::parse("::1")?, CapField::MaxTokens));
     let price = Price { input: 250_000, output: 2_000_000, cached_input: 25_000, cache_write: 300_000 };
     let mini = Model {
         upstream: "openai".into(),
@@ -103,6 +104,23 @@ fn all_that_can_be_said_is_read() -> Tested {
     assert_eq!((llama.price, llama.max_output, llama.image_tokens), (None, None, 49_152));
 
     Ok(())
+}
+
+#[test]
+fn the_field_that_caps_is_the_one_the_host_is_known_to_obey() {
+    use CapField::{MaxCompletionTokens, MaxTokens};
+    for (host, written, cap) in [
+        ("eu.api.openai.com", "", MaxCompletionTokens),
+        ("my.openai.azure.com", "", MaxCompletionTokens),
+        ("notopenai.com", "", MaxTokens),
+        ("openai.com.proxy.test", "", MaxTokens),
+        ("api.openai.com", "cap_field = \"max_tokens\"", MaxTokens),
+        ("proxy.test", "cap_field = \"max_completion_tokens\"", MaxCompletionTokens),
+    ] {
+        let text = format!("[upstream.u]\nformat = \"openai\"\nurl = \"https://{host}/v1\"\n{written}");
+        let (catalogue, _) = read(&text, Path::new("/"));
+        assert_eq!(catalogue.upstreams.get("u").map(|upstream| upstream.cap), Some(cap), "{text}");
+    }
 }
 
 #[test]
@@ -165,6 +183,17 @@ const MISTAKES: &[(&str, usize, &str)] = &[
     ("[upstream.a]\nformat = \"openai\"\nurl = \"http://a.b\"\nsecret = \"KEY\"", 4, "a key only goes over TLS"),
     ("[upstream.a]\nformat = \"openai\"\nurl = \"https://a.b\"\nsecret = \"sk-123\"", 4, "sandbar secret set"),
     ("[upstream.a]\nformat = \"openai\"\nurl = \"https://a.b\"\nany_model = 1", 4, "`true` or `false`"),
+    ("[upstream.a]\nformat = \"openai\"\nurl = \"https://a.b\"\ncap_field = 5", 4, "not a text"),
+    (
+        "[upstream.a]\nformat = \"openai\"\nurl = \"https://a.b\"\ncap_field = \"max_token\"",
+        4,
+        "did you mean `max_tokens`?",
+    ),
+    (
+        "[upstream.a]\nformat = \"anthropic\"\nurl = \"https://a.b\"\ncap_field = \"max_tokens\"",
+        4,
+        "is for the format `openai`",
+    ),
     (
         "[upstream.a]\nformat = \"openai\"\nurl = \"https://a.b\"\nkey = \"KEY\"",
         4,

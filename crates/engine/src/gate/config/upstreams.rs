@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sandbar_api::{check, secret};
-use sandbar_gateway::llm::{Catalogue, Format, Model, Upstream};
+use sandbar_gateway::llm::{CapField, Catalogue, Format, Model, Upstream};
 use sandbar_policy::{Host, Price};
 
 use super::document::{Field, Mistake, Read, Section, unknown};
@@ -62,7 +62,7 @@ fn upstream(field: &Field<'_>) -> Read<Upstream> {
         )));
     }
     let section = field.section()?;
-    section.only(&["format", "url", "secret", "any_model"])?;
+    section.only(&["format", "url", "secret", "any_model", "cap_field"])?;
     let format = section.needed("format", "\"openai\"")?;
     let format = match format.text()? {
         "openai" => Format::OpenAi,
@@ -89,15 +89,39 @@ fn upstream(field: &Field<'_>) -> Read<Upstream> {
         ))),
     }
     };
+    let cap = section.field("cap_field").map(|field| cap_field(&field, format)).transpose()?;
     Ok(Upstream {
         format,
         tls,
+        cap: cap.unwrap_or_else(|| usual_cap(&host)),
         host,
         port,
         path,
         secret: secret.map(name).transpose()?,
         any_model: section.field("any_model").map(|field| field.flag()).transpose()?.unwrap_or(false),
     })
+}
+
+fn cap_field(field: &Field<'_>, format: Format) -> Read<CapField> {
+    if format == Format::Anthropic {
+        return Err(field.bad("`cap_field` is for the format `openai`, which knows two: leave it out"));
+    }
+    let known = [CapField::MaxTokens, CapField::MaxCompletionTokens];
+    let text = field.text()?;
+    let found = known.into_iter().find(|cap| cap.as_str() == text);
+    found.ok_or_else(|| field.bad(unknown("field that caps the output,", text, &known.map(CapField::as_str))))
+}
+
+/// OpenAI's models that reason know only the newer field, many of the servers that speak its format only the older.
+fn usual_cap(host: &Host) -> CapField {
+    let openai = |name: &str| {
+        let of = |domain: &str| name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        of("openai.com") || of("openai.azure.com")
+    };
+    match host {
+        Host::Name(name) if openai(name) => CapField::MaxCompletionTokens,
+        _ => CapField::MaxTokens,
+    }
 }
 
 /// Whether it is TLS, the host, the port, and the path without a slash at its end.

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, iter::successors};
 
 use sandbar_api::SessionId;
-use sandbar_gateway::{Held, Refused, Settlement};
+use sandbar_gateway::{Held, Refused, Reserve, Settlement};
 use sandbar_policy::{Account, Amount, Limits, Price, Short};
 
 use crate::store::gate::CallEnd;
@@ -88,8 +88,7 @@ impl Books {
             // Nobody asks for one that is not known; if somebody did, nothing may be let through uncounted.
             return Held::Budget { left: 0, priced: true };
         }
-        let limited = |limits: &Limits| *limits != Limits::default();
-        if !self.chain(session).any(|(_, standing)| limited(&standing.limits)) {
+        if !self.is_limited(session) {
             return Held::Counted;
         }
         let left = |standing: &Standing| {
@@ -100,21 +99,23 @@ impl Books {
         Held::Budget { left, priced: self.is_priced(session) }
     }
 
+    fn is_limited(&self, session: &SessionId) -> bool {
+        self.chain(session).any(|(_, standing)| standing.limits != Limits::default())
+    }
+
     fn is_priced(&self, session: &SessionId) -> bool {
         self.chain(session).any(|(_, standing)| standing.limits.micros.is_some())
     }
 
-    /// Holds `asked` on the session and all above it, or on none.
-    pub(super) fn hold(
-        &mut self,
-        id: &str,
-        session: &SessionId,
-        asked: Amount,
-        price: Option<Price>,
-        now_ms: u64,
-    ) -> Result<(), Refused> {
+    /// Holds what the call asks for on the session and all above it, or on none.
+    pub(super) fn hold(&mut self, id: &str, session: &SessionId, call: &Reserve, now_ms: u64) -> Result<(), Refused> {
+        let (asked, price) = (call.bound, call.price);
         if !self.accounts.contains_key(session) {
             return Err(Refused::Unavailable(format!("the session {session} is not known")));
+        }
+        // What was planned while nothing held may be without any bound.
+        if !call.budgeted && self.is_limited(session) || !call.priced && self.is_priced(session) {
+            return Err(Refused::Changed);
         }
         if price.is_none() && self.is_priced(session) {
             let cause = "a budget in dollars holds and the model has no price: add its prices to gateway.toml";
@@ -172,6 +173,6 @@ impl Books {
 fn lasting(refused: &Refused) -> u64 {
     match refused {
         Refused::Short { short: Short::Rate { retry_after_ms, .. }, .. } => *retry_after_ms,
-        Refused::Short { .. } | Refused::Unavailable(_) => u64::MAX,
+        Refused::Short { .. } | Refused::Changed | Refused::Unavailable(_) => u64::MAX,
     }
 }

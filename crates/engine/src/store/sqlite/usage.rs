@@ -106,7 +106,8 @@ fn decode(by: UsageBy, row: &SqliteRow) -> Result<UsageRow> {
     Ok(sums)
 }
 
-/// Calls of sessions that are gone: only reports count them. How many went.
+/// Calls of sessions that are gone, which only reports count; and sooner those that cost nothing, of which one who is
+/// refused can make any number. How many went.
 pub(super) async fn prune(transaction: &mut Transaction, before: DateTime<Utc>) -> Result<u64> {
     let gone = sqlx::query(
         "DELETE FROM llm_calls WHERE id IN (
@@ -117,5 +118,13 @@ pub(super) async fn prune(transaction: &mut Transaction, before: DateTime<Utc>) 
     .bind(PRUNED)
     .execute(&mut transaction.connection)
     .await?;
-    Ok(gone.rows_affected())
+    let free = sqlx::query(
+        "DELETE FROM llm_calls WHERE id IN (
+            SELECT id FROM llm_calls WHERE began_at < $1 AND ended_at IS NOT NULL AND tokens = 0 LIMIT $2)",
+    )
+    .bind(before.timestamp_micros())
+    .bind(PRUNED)
+    .execute(&mut transaction.connection)
+    .await?;
+    Ok(gone.rows_affected() + free.rows_affected())
 }

@@ -1,0 +1,14 @@
+//! What a terminal shows and whether it waits for a person: screen state, snapshots, a filter for operators' terminals,
+//! and prompt detection. Pure: no I/O, no clock.
+
+pub mod neutral;
+pub mod prompt;
+mod scan;
+pub mod screen;
+
+pub use neutral::{Neutral, Titles};
+pub use prompt::{Look, Prompt, THRESHOLD, detect};
+pub use screen::Screen;
+
+#[cfg(test)]
+mod fuzz;
