@@ -53,7 +53,8 @@ struct Asked {
 }
 
 fn steps(stage: &Stage, host: &str, mark: &str) -> Vec<Step> {
-    tunnel(format!("{host}:{}", stage.outside.plain), vec![Step::send(get(&format!("/{mark}"), host))])
+    let place = format!("{host}:{}", stage.outside.plain);
+    tunnel(&place, vec![Step::send(get(&format!("/{mark}"), &place))])
 }
 
 /// A sandbox in which somebody waits for an answer.

@@ -81,8 +81,9 @@ const SHADOW: &str = "for file in /etc/shadow /etc/gshadow /etc/sudoers /root/.s
   [ -e $file ] && { echo escaped: $file is there; exit; }
 done; echo contained: none is there";
 
+/// Of Sandbar there are certificates inside, and what names them.
 const HOME: &str =
-    "if [ -e \"$SANDBAR_HOME\" ] || [ -e \"$SCRATCH\" ] || [ -e /var/lib/sandbar ] || [ -e /run/sandbar ]; then
+    "if [ -e \"$SANDBAR_HOME\" ] || [ -e \"$SCRATCH\" ] || [ -e /var/lib/sandbar ] || ls -A /run/sandbar 2>/dev/null | grep -qvE '^(ca.pem|ca-certificates.crt|apt.conf)$'; then
   echo escaped: Sandbar\\'s files are there; else echo contained: not there; fi";
 
 /// Everything that is mounted is one of these.

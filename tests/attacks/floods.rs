@@ -13,7 +13,7 @@ use crate::{
     names::RULES,
     stage::{Stage, Target, recipe},
     support::{Outcome, text, until},
-    wire::{SILENCE, Step, get, status},
+    wire::{SILENCE, Step, block, frame, get, status, tunnel},
 };
 
 const ONE: &[&str] = &["standard"];
@@ -34,6 +34,8 @@ pub(crate) fn all() -> Vec<Attack> {
         gate("ten_thousand_tunnels", act!(tunnels), unbounded, act!(unbounded_connections)),
         gate("endless_head", act!(head), "a head with an end", act!(short_head)),
         gate("endless_line", act!(line), "a head with an end", act!(short_head)),
+        gate("endless_fields_of_http2", act!(continuations), "fields with an end", act!(one_stream)),
+        gate("requests_taken_back_at_once", act!(resets), "one that is not", act!(one_stream)),
         gate("endless_answers_that_nobody_reads", act!(answers), "by somebody who reads", act!(read_answer)),
         gate("request_to_a_model_without_an_end", act!(body), "one with an end", act!(short_body)),
         gate("twenty_thousand_refusals", act!(refusals), "twenty of them", act!(few_refusals)),
@@ -161,6 +163,65 @@ async fn short_head(stage: &Stage, target: &Target) -> Outcome<Finding> {
         Step::Rest(SILENCE),
     ];
     weighed(stage, target, &steps, &mark).await
+}
+
+/// On a terminated connection, since a tunnel's HTTP/2 is not the gate's.
+async fn in_http2(stage: &Stage, target: &Target, then: Vec<Step>, mark: &str) -> Outcome<Finding> {
+    let mut steps = vec![Step::Tls("judged.out.test", "h2"), Step::send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")];
+    steps.push(Step::Send(frame(4, 0, 0, &[])));
+    steps.extend(then);
+    let steps = tunnel(format!("judged.out.test:{}", stage.outside.tls), steps);
+    let found = weighed(stage, target, &steps, mark).await?;
+    Ok(match others(stage, target).await? {
+        Err(others) => Finding::escaped(others),
+        Ok(_) => found,
+    })
+}
+
+fn fields(stage: &Stage, path: &str) -> Vec<u8> {
+    let authority = format!("judged.out.test:{}", stage.outside.tls);
+    let fields: [(&[u8], &[u8]); 4] = [
+        (b":method", b"GET"),
+        (b":scheme", b"https"),
+        (b":authority", authority.as_bytes()),
+        (b":path", path.as_bytes()),
+    ];
+    block(&fields)
+}
+
+/// A head that goes on in frame after frame.
+async fn continuations(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let mark = stage.mark();
+    let more: Vec<u8> = (0..100).flat_map(|_| block(&[(b"x-more", &[b'y'; 90])])).collect();
+    let then = vec![
+        Step::Send(frame(1, 1, 1, &fields(stage, &format!("/open/{mark}")))),
+        Step::Many(5000, frame(9, 0, 1, &more)),
+        Step::Send(frame(9, 4, 1, &[])),
+    ];
+    in_http2(stage, target, then, &mark).await
+}
+
+/// Each request is cancelled before it can be answered, so that no limit of concurrent ones is reached.
+async fn resets(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let (mark, before) = (stage.mark(), stage.outside.connections("tls"));
+    let one =
+        |stream: u32| [frame(1, 5, stream, &fields(stage, "/open/reset")), frame(3, 0, stream, &[0, 0, 0, 8])].concat();
+    let then = (0..6).map(|part| Step::Send((0..400).flat_map(|n| one(1 + 2 * (part * 400 + n))).collect())).collect();
+    let found = in_http2(stage, target, then, &mark).await?;
+    let opened = stage.outside.connections("tls") - before;
+    Ok(match found {
+        Finding::Contained(_) if opened > DESCRIPTORS => {
+            Finding::escaped(format!("{opened} connections to the server"))
+        }
+        Finding::Contained(how) => Finding::contained(format!("{how}, {opened} connections to the server")),
+        other => other,
+    })
+}
+
+async fn one_stream(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let mark = stage.mark();
+    let then = vec![Step::Send(frame(1, 5, 1, &fields(stage, &format!("/open/{mark}"))))];
+    in_http2(stage, target, then, &mark).await
 }
 
 /// A server that never ends, and fifty clients that look away.

@@ -70,7 +70,7 @@ async fn none_of(stage: &Stage, target: &Target, forms: &[Vec<u8>], in_url: bool
             let line = [b"GET http://", &form[..], rest.as_bytes()];
             vec![Step::Send(line.concat()), Step::Rest(SILENCE)]
         } else {
-            tunnel(form, vec![Step::send(get(&format!("/{mark}"), "x"))])
+            tunnel(form, vec![Step::send(get(&format!("/{mark}"), &String::from_utf8_lossy(form)))])
         };
         let heard = stage.wire(target, &steps).await?;
         let shown = form.escape_ascii();

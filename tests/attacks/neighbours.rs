@@ -176,7 +176,11 @@ async fn environment(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let leaked: Vec<_> = ran
         .stdout
         .split_whitespace()
-        .filter(|name| name.starts_with("SANDBAR_") || *name == "OLDPWD" || name.starts_with("CARGO"))
+        .filter(|name| {
+            name.starts_with("SANDBAR_")
+                || *name == "OLDPWD"
+                || name.starts_with("CARGO") && *name != "CARGO_HTTP_CAINFO"
+        })
         .collect();
     Ok(if leaked.is_empty() { Finding::contained(ran.stdout.trim()) } else { Finding::escaped(leaked.join(" ")) })
 }

@@ -36,6 +36,8 @@ type Log = Arc<Mutex<Vec<Connection>>>;
 pub(crate) struct Outside {
     pub(crate) plain: u16,
     pub(crate) tls: u16,
+    /// Shows a certificate for the same names that nobody trusts.
+    pub(crate) forged: u16,
     pub(crate) dns: SocketAddr,
     pub(crate) upstream: Upstream,
     /// Port 443 of an address of its own, where this user may have it; as `https.out.test`.
@@ -75,6 +77,10 @@ impl Outside {
         tokio::spawn(serve(plain, "plain", None, log.clone()));
         tokio::spawn(serve(hidden, "hidden", None, log.clone()));
         tokio::spawn(serve(tls, "tls", Some(acceptor.clone()), log.clone()));
+        let stranger = TlsAcceptor::from(Roots::new()?.server(&format!("*.{DOMAIN}"))?);
+        let listener = TcpListener::bind((LISTED, 0)).await?;
+        let forged = listener.local_addr()?.port();
+        tokio::spawn(serve(listener, "forged", Some(stranger), log.clone()));
         let listener = TcpListener::bind((https(), 443)).await;
         let has_https = listener.is_ok();
         if let Ok(listener) = listener {
@@ -84,7 +90,7 @@ impl Outside {
         let (dns, asked) = (socket.local_addr()?, Arc::<Mutex<Vec<String>>>::default());
         tokio::spawn(names(socket, asked.clone()));
         let upstream = Upstream::start(Some(&format!("llm.{DOMAIN}"))).await?;
-        Ok(Self { plain: ports.0, tls: ports.1, dns, upstream, has_https, roots, log, asked })
+        Ok(Self { plain: ports.0, tls: ports.1, forged, dns, upstream, has_https, roots, log, asked })
     }
 
     /// What the operator's server is told about all this.

@@ -165,8 +165,9 @@ async fn relayed(stage: &Stage, target: &Target, name: &str) -> Outcome<Finding>
     let relay = stage.client.start_process(&target.id, &request).await?.id.to_string();
     until("the relay listens", async || Ok(stage.client.process(&target.id, &relay).await?.output.end > 0)).await?;
     let mark = stage.mark();
+    let place = format!("{name}:{}", stage.outside.plain);
     let mut steps = vec![Step::At("127.0.0.1:4712")];
-    steps.extend(tunnel(format!("{name}:{}", stage.outside.plain), vec![Step::send(get(&format!("/{mark}"), name))]));
+    steps.extend(tunnel(&place, vec![Step::send(get(&format!("/{mark}"), &place))]));
     let heard = stage.wire(target, &steps).await;
     stage.client.signal(&target.id, &relay, "KILL").await?;
     let heard = heard?;

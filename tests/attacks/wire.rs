@@ -105,21 +105,27 @@ pub(crate) fn brief(heard: &str) -> String {
 
 /// HTTP/2 by hand: preface, settings and one request of literal fields that no library would send.
 pub(crate) fn h2(fields: &[(&[u8], &[u8])], body: Option<&[u8]>) -> Vec<u8> {
-    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
-        let length = (payload.len() as u32).to_be_bytes();
-        [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
-    };
-    let text = |text: &[u8]| match u8::try_from(text.len()) {
-        Ok(length) if length < 127 => [&[length][..], text].concat(),
-        _ => [&[127, ((text.len() - 127) % 128) as u8 | 128, ((text.len() - 127) / 128) as u8][..], text].concat(),
-    };
-    let block: Vec<u8> = fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect();
     let mut all = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     all.extend(frame(4, 0, 0, &[]));
     // END_HEADERS, and END_STREAM where there is no body
-    all.extend(frame(1, if body.is_some() { 4 } else { 5 }, 1, &block));
+    all.extend(frame(1, if body.is_some() { 4 } else { 5 }, 1, &block(fields)));
     if let Some(body) = body {
         all.extend(frame(0, 1, 1, body));
     }
     all
+}
+
+/// One of HTTP/2's frames.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Fields, none of which is kept in a table.
+pub(crate) fn block(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let text = |text: &[u8]| match u8::try_from(text.len()) {
+        Ok(length) if length < 127 => [&[length][..], text].concat(),
+        _ => [&[127, ((text.len() - 127) % 128) as u8 | 128, ((text.len() - 127) / 128) as u8][..], text].concat(),
+    };
+    fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
 }

@@ -14,7 +14,7 @@ pub const MAX_RULES: usize = 500;
 #[serde(deny_unknown_fields)]
 pub struct NetworkPolicy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(example = json!(["@python", "api.github.com GET /repos/**"]))]
+    #[schema(example = json!(["@github", "api.github.com GET /repos/**"]))]
     pub allow: Vec<String>,
     /// A person is asked, and the connection waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -53,7 +53,7 @@ pub fn rule(text: &str) -> Result<Rule, Problem> {
         Problem::new(
             Code::BadRule,
             format!("`{}` is not a rule: {}.", bad.text.escape_debug(), bad.cause),
-            "Write HOST[:PORTS] [METHODS] [PATH], for example `api.github.com`, `*.example.org:443` or `@python`.",
+            "Write HOST[:PORTS] [METHODS] [PATH], for example `api.github.com`, `*.example.org:443` or `@github`.",
         )
     })
 }

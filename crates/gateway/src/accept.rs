@@ -1,5 +1,5 @@
 //! A sandbox's listener: a bounded number of connections at a time, the rest waits in the backlog; each is one task that
-//! owns everything it opens.
+//! owns everything it opens. One more may be accepted and wait for a socket's place, so that idle gates hold none.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     gate::{Felt, Gate, Pulse},
     proxy::{After, Proxy},
+    sockets::Socket,
 };
 
 /// Of one request's head, in bytes and in lines.
@@ -24,6 +25,7 @@ const BREATH: Duration = Duration::from_millis(50);
 
 pub(crate) async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: CancellationToken) {
     let mut open = JoinSet::new();
+    let mut next = None;
     loop {
         let room = open.len() < gate.gateway.reach().settings.connections.max(1);
         tokio::select! {
@@ -34,10 +36,13 @@ pub(crate) async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: Cancella
                     tracing::error!(%error, "a connection's task failed");
                 }
             }
-            accepted = listener.accept(), if room => match accepted {
-                Ok((client, _)) => {
-                    open.spawn(connection(Arc::clone(&gate), client));
+            place = gate.share.client(), if next.is_some() => {
+                if let (Ok(place), Some(client)) = (place, next.take()) {
+                    open.spawn(connection(Arc::clone(&gate), client, place));
                 }
+            }
+            accepted = listener.accept(), if room && next.is_none() => match accepted {
+                Ok((client, _)) => next = Some(client),
                 Err(error) => {
                     tracing::warn!(%error, "a sandbox's connection cannot be accepted");
                     tokio::time::sleep(BREATH).await;
@@ -49,7 +54,7 @@ pub(crate) async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: Cancella
     open.shutdown().await;
 }
 
-async fn connection(gate: Arc<Gate>, client: TcpStream) {
+async fn connection(gate: Arc<Gate>, client: TcpStream, _place: Socket) {
     let reach = gate.gateway.reach();
     let pulse = Arc::new(Pulse::default());
     let idle = reach.settings.idle_timeout;

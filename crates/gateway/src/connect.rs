@@ -12,10 +12,11 @@ use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 use crate::{
     Direction,
     body::{Body, empty},
-    dial::{Chosen, DialError, Reach, Stream},
+    dial::{Chosen, DialError, Reach},
     facts::Record,
     gate::{Felt, Gate, Pulse},
     refusal::{Form, Refusal},
+    sockets::Socket,
     terminate::Terminated,
     tunnel::{Screen, Stop, UNRECOGNIZED_NAME, Unheard, first, relay},
 };
@@ -35,6 +36,7 @@ enum Way {
     /// `secret`: one may go there, so that what could carry it is terminated after all.
     Tunnel {
         server: TcpStream,
+        place: Socket,
         secret: bool,
     },
     Terminate,
@@ -52,16 +54,16 @@ pub(crate) async fn connect(
         Ok(parsed) => parsed,
         Err(error) => {
             let refusal = Refusal::bad_request(format!("CONNECT cannot be carried out: {error}."));
-            Record::new(&gate.warden, Direction::Tunnel, target, 0).denied(refusal.detail.clone());
+            Record::new(&gate.warden, Direction::Tunnel, target, 0).denied(refusal.reason());
             return Err(refusal.response(form));
         }
     };
     let mut record = Record::new(&gate.warden, Direction::Tunnel, &host.to_string(), port);
     let refuse = |refusal: Refusal, record: &mut Record| {
         if refusal.status == StatusCode::FORBIDDEN {
-            record.denied(refusal.detail.clone());
+            record.denied(refusal.reason());
         } else {
-            record.failed(refusal.detail.clone());
+            record.failed(refusal.reason());
         }
         refusal.response(form)
     };
@@ -80,17 +82,19 @@ pub(crate) async fn connect(
             if decision.effect == Effect::Ask {
                 approved = decision.rule;
             }
-            false
+            // rules that came while a person was asked may look into requests
+            approved.is_some() && gate.warden.policy().connect(&host, port) == Verdict::Inspect
         }
     };
     let secret = gate.has_grant(&host);
     let way = if inspect || (secret && port == 443) {
         Way::Terminate
     } else {
-        let dialled = reach.dial(&host, port, None, Chosen::BySandbox).await;
-        match dialled.map(|connected| connected.stream) {
-            Ok(Stream::Plain(server)) => Way::Tunnel { server, secret },
-            Ok(Stream::Tls(_)) => {
+        let Ok(place) = gate.share.server().await else { return Err(refuse(Refusal::busy(), &mut record)) };
+        let dialled = reach.dial(&host, port, None, Chosen::BySandbox(gate), place).await;
+        match dialled.map(|connected| connected.stream.into_plain()) {
+            Ok(Some((server, place))) => Way::Tunnel { server, place, secret },
+            Ok(None) => {
                 let error = DialError::Tls("it was not asked for".into());
                 return Err(refuse(Refusal::unreachable(&host, port, &error), &mut record));
             }
@@ -114,21 +118,16 @@ impl Passage {
         let mut ahead = BytesMut::from(&parts.read_buf[..]);
         let patience = reach.settings.head_timeout;
         let first = match self.way {
-            Way::Tunnel { mut server, secret } => {
-                // with a secret it is not known yet whether it stays a tunnel
-                if !secret {
-                    self.record.opened();
-                }
+            Way::Tunnel { mut server, place: _place, secret } => {
                 let screen = Screen { host: &self.host, port: self.port, patience, secret };
-                let traffic = self.record.traffic.clone();
-                match relay(&mut client, &mut server, &mut ahead, &screen, &traffic, pulse).await {
+                match relay(&mut client, &mut server, &mut ahead, &screen, &self.record, pulse).await {
                     Ok(()) => return self.record.done(None),
                     Err(Stop::Io(error)) => return self.record.failed(format!("the connection broke: {error}")),
                     Err(Stop::Denied(cause)) => return refuse(client, self.record, cause).await,
                     Err(Stop::Terminate(first)) => first,
                 }
             }
-            Way::Terminate => match first(&mut client, &mut ahead, patience, true).await {
+            Way::Terminate => match first(&mut client, &mut ahead, patience, None, true).await {
                 Ok(first) => first,
                 // nothing was asked of anybody
                 Err(Unheard::Gone) if ahead.is_empty() => return self.record.forget(),

@@ -19,8 +19,11 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     GatewayError, Settings,
+    gate::Gate,
+    local::is_local,
     resolve::{Names, Unresolved},
     roots::Roots,
+    sockets::{Busy, Socket},
 };
 pub(crate) use crate::{roots::Alpn, stream::Stream};
 
@@ -28,10 +31,10 @@ pub(crate) use crate::{roots::Alpn, stream::Stream};
 const TRIED: usize = 8;
 
 /// Who chose the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Chosen {
-    /// A sandbox: its addresses are vetted.
-    BySandbox,
+#[derive(Clone, Copy)]
+pub(crate) enum Chosen<'g> {
+    /// The sandbox of this gate: every address is vetted, and asked of its deny rules.
+    BySandbox(&'g Gate),
     /// The operator, who may well mean a private address.
     ByOperator,
 }
@@ -49,8 +52,12 @@ pub(crate) enum DialError {
     Unresolved(#[from] Unresolved),
     #[error("{0}, and such addresses are not dialled unless the operator lists them")]
     Refused(#[from] AddressRefusal),
+    #[error("{address} is refused by the rule `{rule}`")]
+    Denied { address: IpAddr, rule: String },
     #[error("it is this server itself, which no sandbox reaches")]
     Own,
+    #[error("as many connections are open as there may be")]
+    Busy,
     #[error("connection refused")]
     ConnectionRefused,
     #[error("timed out")]
@@ -64,7 +71,8 @@ pub(crate) enum DialError {
 impl DialError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Refused(_) | Self::Own => StatusCode::FORBIDDEN,
+            Self::Refused(_) | Self::Denied { .. } | Self::Own => StatusCode::FORBIDDEN,
+            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_GATEWAY,
         }
     }
@@ -91,22 +99,17 @@ impl Reach {
         host: &Host,
         port: u16,
         tls: Option<Alpn>,
-        chosen: Chosen,
+        chosen: Chosen<'_>,
+        place: Socket,
     ) -> Result<Connected, DialError> {
         let deadline = Instant::now() + self.settings.connect_timeout;
-        let addresses = timeout_at(deadline, self.addresses(host, chosen))
+        let addresses = timeout_at(deadline, self.addresses(host, port, chosen))
             .await
             .map_err(|_| DialError::Unresolved(Unresolved::Timeout))??;
-        if chosen == Chosen::BySandbox
-            && let Some(own) = self.own.get()
-            && addresses.iter().any(|address| is_own(*own, *address, port))
-        {
-            return Err(DialError::Own);
-        }
         let tcp = connect(&addresses, port, deadline).await?;
         // small writes of interactive protocols must not wait for acknowledgements
         tcp.set_nodelay(true).map_err(DialError::Io)?;
-        let Some(alpn) = tls else { return Ok(Connected { stream: Stream::Plain(tcp), h2: false }) };
+        let Some(alpn) = tls else { return Ok(Connected { stream: Stream::plain(tcp, place), h2: false }) };
         let name = match host {
             Host::Name(name) => ServerName::try_from(name.clone())
                 .map_err(|_| DialError::Tls("the name cannot stand in a certificate".into()))?,
@@ -119,11 +122,11 @@ impl Reach {
             .map_err(|_| DialError::Tls("the handshake timed out".into()))?
             .map_err(|error| DialError::Tls(tls_cause(&error)))?;
         let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Connected { stream: Stream::Tls(Box::new(stream)), h2 })
+        Ok(Connected { stream: Stream::tls(stream, place), h2 })
     }
 
-    async fn addresses(&self, host: &Host, chosen: Chosen) -> Result<Vec<IpAddr>, DialError> {
-        let addresses = match host {
+    async fn addresses(&self, host: &Host, port: u16, chosen: Chosen<'_>) -> Result<Vec<IpAddr>, DialError> {
+        let mut addresses = match host {
             Host::Ip(ip) => vec![*ip],
             Host::Name(name) => match self.settings.hosts.get(name) {
                 Some(given) if given.is_empty() => return Err(Unresolved::NoAddress.into()),
@@ -131,21 +134,48 @@ impl Reach {
                 None => self.names.addresses(name).await?,
             },
         };
-        if chosen == Chosen::BySandbox {
-            for address in &addresses {
-                vet(*address, &self.settings.private)?;
+        if let Chosen::BySandbox(gate) = chosen {
+            let policy = gate.warden.policy();
+            let (mut told, mut untold) = (Vec::with_capacity(addresses.len()), None);
+            for address in addresses {
+                vet(address, &self.settings.private)?;
+                if let Some(rule) = policy.denies_address(address, port) {
+                    return Err(DialError::Denied { address, rule });
+                }
+                // what cannot be told, as where there is no IPv6 at all, is not tried
+                match is_local(address) {
+                    Ok(local) => {
+                        self.vet_local(address, port, local)?;
+                        told.push(address);
+                    }
+                    Err(error) => untold = Some(error),
+                }
             }
+            if let (true, Some(error)) = (told.is_empty(), untold) {
+                return Err(DialError::Io(error));
+            }
+            addresses = told;
         }
         Ok(addresses)
+    }
+
+    /// An address of this host is dialled where the operator lists it, and this server's own port nowhere.
+    fn vet_local(&self, address: IpAddr, port: u16, local: bool) -> Result<(), DialError> {
+        if self.own.get().is_some_and(|own| is_own(*own, address, port, local)) {
+            return Err(DialError::Own);
+        }
+        let listed = || self.settings.private.iter().any(|net| net.contains(&address.to_canonical()));
+        if local && !listed() {
+            return Err(AddressRefusal { address, kind: "an address of the host itself" }.into());
+        }
+        Ok(())
     }
 }
 
 /// A listener on every address is at each one of this host.
-fn is_own(own: SocketAddr, address: IpAddr, port: u16) -> bool {
-    // only what is this host's can be bound
-    let is_local = || std::net::UdpSocket::bind((address, 0)).is_ok();
+fn is_own(own: SocketAddr, address: IpAddr, port: u16, local: bool) -> bool {
     let same = own.ip().to_canonical() == address.to_canonical();
-    port == own.port() && (same || own.ip().is_unspecified() && is_local())
+    port == own.port() && (same || own.ip().is_unspecified() && local)
 }
 
 /// Tries one after the other, each with its share of the time that is left.
@@ -204,9 +234,10 @@ impl crate::Gateway {
         host: &Host,
         port: u16,
         tls: Option<Alpn>,
-        chosen: Chosen,
+        chosen: Chosen<'_>,
     ) -> Result<Connected, DialError> {
-        self.reach().dial(host, port, tls, chosen).await
+        let place = self.sockets.server().await.map_err(|Busy| DialError::Busy)?;
+        self.reach().dial(host, port, tls, chosen, place).await
     }
 }
 
@@ -217,7 +248,8 @@ mod tests {
     #[test]
     fn the_servers_own_listener_is_known_however_it_is_reached() {
         let is_own = |own: &str, address: &str, port| {
-            super::is_own(own.parse().expect("a place"), address.parse().expect("an address"), port)
+            let address = address.parse().expect("an address");
+            super::is_own(own.parse().expect("a place"), address, port, is_local(address).expect("an answer"))
         };
         assert!(is_own("127.0.0.1:7227", "127.0.0.1", 7227));
         assert!(is_own("127.0.0.1:7227", "::ffff:127.0.0.1", 7227));
@@ -225,5 +257,20 @@ mod tests {
         assert!(!is_own("127.0.0.1:7227", "127.0.0.1", 7228));
         assert!(!is_own("127.0.0.1:7227", "127.0.0.2", 7227));
         assert!(!is_own("0.0.0.0:7227", "192.0.2.1", 7227), "it is not this host's");
+    }
+
+    #[test]
+    fn an_address_of_this_host_is_private_whatever_its_range() {
+        let vetted = |private: &[&str], address: &str, local| {
+            let private = private.iter().map(|net| net.parse().expect("a range")).collect();
+            let reach = Reach::new(Settings { private, ..Settings::default() }, &Arc::default()).expect("settings");
+            reach.vet_local(address.parse().expect("an address"), 443, local).map_err(|error| error.to_string())
+        };
+        for address in ["8.8.8.8", "::ffff:8.8.8.8", "2606:4700::1111"] {
+            assert_eq!(vetted(&[], address, false), Ok(()));
+            let told = vetted(&[], address, true);
+            assert!(told.as_ref().is_err_and(|told| told.contains("the host itself")), "{told:?}");
+            assert_eq!(vetted(&["8.8.8.8/32", "2606:4700::/32"], address, true), Ok(()), "it is listed");
+        }
     }
 }

@@ -9,7 +9,7 @@ use hyper::StatusCode;
 use sandbar_policy::{Decision, Effect};
 use tokio::time::Instant;
 
-use crate::{Direction, Fact, Outcome, Warden, secrets::Used};
+use crate::{Direction, Fact, Outcome, Warden, refusal::shown, secrets::Used};
 
 /// The longest host and path that are recorded.
 const LONGEST: usize = 1024;
@@ -88,7 +88,11 @@ impl Record {
         self.end(Outcome::Done { status: status.map(|status| status.as_u16()) });
     }
 
+    /// What went nowhere is worth no more of the path than its beginning.
     pub(crate) fn denied(&mut self, sentence: impl Into<String>) {
+        if let Some(fact) = &mut self.fact {
+            fact.path = fact.path.as_deref().map(shown);
+        }
         self.end(Outcome::Denied(sentence.into()));
     }
 

@@ -13,7 +13,9 @@ use crate::{
     headers,
     pool::Pool,
     refusal::{Form, Refusal},
-    secrets, tunnel,
+    secrets,
+    sockets::{Busy, Flight},
+    tunnel,
 };
 
 /// An upgraded request: its two sides go on as connections when the answer has been written.
@@ -21,6 +23,7 @@ pub(crate) struct Bridge {
     client: OnUpgrade,
     server: OnUpgrade,
     record: Record,
+    _flight: Flight,
 }
 
 impl Bridge {
@@ -49,6 +52,15 @@ pub(crate) async fn judged(
     mut record: Record,
 ) -> (Response<Body>, Option<Bridge>) {
     let form = Form::of(request.headers());
+    // before anything else, so that those who wait for a person are counted too
+    let flight = match gate.share.request().await {
+        Ok(flight) => flight,
+        Err(Busy) => {
+            let refusal = Refusal::busy();
+            record.failed(refusal.reason());
+            return (refusal.response(form), None);
+        }
+    };
     let (method, path) = (request.method().as_str(), request.uri().path());
     let decision = gate.warden.policy().request(&pool.host, pool.port, method, path);
     record.decided(&decision);
@@ -56,17 +68,17 @@ pub(crate) async fn judged(
     if !(known && decision.effect == sandbar_policy::Effect::Ask)
         && let Err(refusal) = gate.carry_out(&decision, &pool.host, pool.port, Some(Seen { method, path }), pulse).await
     {
-        record.denied(refusal.detail.clone());
+        record.denied(refusal.reason());
         drain(request).await;
         return (refusal.response(form), None);
     }
-    match forward(gate, pool, request, record).await {
+    match forward(gate, pool, request, record, flight).await {
         Ok(answer) => answer,
         Err((refusal, mut record)) => {
             if refusal.status == StatusCode::FORBIDDEN {
-                record.denied(refusal.detail.clone());
+                record.denied(refusal.reason());
             } else {
-                record.failed(refusal.detail.clone());
+                record.failed(refusal.reason());
             }
             (refusal.response(form), None)
         }
@@ -80,6 +92,7 @@ async fn forward(
     pool: &Pool,
     mut request: Request<Incoming>,
     mut record: Record,
+    flight: Flight,
 ) -> Result<(Response<Body>, Option<Bridge>), Unsent> {
     let upgrade = headers::upgrade(request.version(), request.headers());
     let client = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
@@ -91,17 +104,17 @@ async fn forward(
         Err(refusal) => return Err((refusal, Box::new(record))),
     };
     let counted = Counted::new(body, Arc::clone(&record.traffic.sent), (), |(), _| {});
-    let response = match pool.send(Request::from_parts(parts, stream(counted)), client.is_some()).await {
+    let mut response = match pool.send(Request::from_parts(parts, stream(counted)), client.is_some()).await {
         Ok(response) => response,
         Err(refusal) => return Err((refusal, Box::new(record))),
     };
     let status = response.status();
+    used.mask(&mut response);
     if let (StatusCode::SWITCHING_PROTOCOLS, Some(client)) = (status, client) {
-        let mut response = response;
         let server = hyper::upgrade::on(&mut response);
         let (mut parts, _) = response.into_parts();
         headers::strip(&mut parts.headers, upgrade.as_ref());
-        return Ok((Response::from_parts(parts, empty()), Some(Bridge { client, server, record })));
+        return Ok((Response::from_parts(parts, empty()), Some(Bridge { client, server, record, _flight: flight })));
     }
     let (mut parts, body) = response.into_parts();
     headers::strip(&mut parts.headers, None);
@@ -110,7 +123,7 @@ async fn forward(
         return Ok((Response::from_parts(parts, stream(body)), None));
     }
     let received = Arc::clone(&record.traffic.received);
-    let body = Counted::new(body, received, (record, status), |(record, status), end| match end {
+    let body = Counted::new(body, received, (record, status, flight), |(record, status, _), end| match end {
         End::Whole => record.done(Some(*status)),
         End::Broken(cause) => record.failed(format!("the answer broke off: {cause}")),
     });

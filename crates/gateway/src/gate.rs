@@ -11,16 +11,17 @@ use std::{
     time::Duration,
 };
 
-use sandbar_policy::{Decision, Effect, Host};
+use sandbar_policy::{Decision, Effect, Host, Verdict};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{Answer, Authority, Gateway, Question, Warden, llm, refusal::Refusal};
+use crate::{Answer, Authority, Gateway, Question, Warden, llm, refusal::Refusal, sockets::Share};
 
 pub(crate) struct Gate {
     pub(crate) gateway: Gateway,
     pub(crate) warden: Arc<dyn Warden>,
     pub(crate) authority: Arc<Authority>,
     pub(crate) llm: llm::Desk,
+    pub(crate) share: Share,
 }
 
 /// A request that was seen.
@@ -52,11 +53,27 @@ impl Gate {
                 };
                 let _parked = pulse.park();
                 match self.warden.ask(question).await {
-                    Answer::Allow => Ok(()),
+                    Answer::Allow => self.still_allows(host, port, seen.as_ref()),
                     Answer::Deny(reason) => Err(Refusal::by_answer(&self.warden.name(), host, port, &reason)),
                 }
             }
         }
+    }
+
+    /// A person's answer goes before what asked for it, never before a deny rule that came while it was waited for.
+    fn still_allows(&self, host: &Host, port: u16, seen: Option<&Seen<'_>>) -> Result<(), Refusal> {
+        let policy = self.warden.policy();
+        let now = match seen {
+            Some(seen) => policy.request(host, port, seen.method, seen.path),
+            None => match policy.connect(host, port) {
+                Verdict::Decided(decision) => decision,
+                Verdict::Inspect => return Ok(()),
+            },
+        };
+        if now.effect == Effect::Deny && now.rule.is_some() {
+            return Err(Refusal::by_rules(&self.warden.name(), host, port, seen, &now));
+        }
+        Ok(())
     }
 
     /// Whether a secret of this sandbox may go there.

@@ -67,11 +67,12 @@ pub(crate) fn strip(headers: &mut HeaderMap, upgrade: Option<&HeaderValue>) {
     }
 }
 
-/// Makes a request fit the server's connection: `authority` is what was judged, whatever the client wrote.
+/// Makes a request fit the server's connection: `authority` is what was judged, whatever the client wrote. `h2` is the
+/// scheme where HTTP/2 is spoken, which names it.
 pub(crate) fn address(
     parts: &mut request::Parts,
     authority: &HeaderValue,
-    h2: bool,
+    h2: Option<uri::Scheme>,
 ) -> Result<(), uri::InvalidUriParts> {
     // the gateway itself has answered it to the client
     parts.headers.remove(EXPECT);
@@ -79,9 +80,9 @@ pub(crate) fn address(
     if uri.path_and_query.is_none() {
         uri.path_and_query = Some(uri::PathAndQuery::from_static("/"));
     }
-    if h2 {
+    if h2.is_some() {
         parts.headers.remove(HOST);
-        uri.scheme = Some(uri::Scheme::HTTPS);
+        uri.scheme = h2;
         uri.authority = uri::Authority::try_from(authority.as_bytes()).ok();
         parts.version = Version::HTTP_2;
     } else {

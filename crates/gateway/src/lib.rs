@@ -16,6 +16,8 @@ mod gate;
 mod headers;
 mod hello;
 pub mod llm;
+mod local;
+mod mask;
 mod pool;
 mod proxy;
 mod refusal;
@@ -23,6 +25,7 @@ mod resolve;
 mod roots;
 mod secrets;
 mod settings;
+mod sockets;
 mod stream;
 mod terminate;
 mod tunnel;
@@ -49,13 +52,24 @@ pub struct Gateway {
     llm: llm::Pool,
     /// Where the server itself listens, from the moment that it does.
     own: Arc<OnceLock<SocketAddr>>,
+    sockets: sockets::Sockets,
 }
 
 impl Gateway {
+    /// With as many sockets as the process's limit of descriptors leaves beside everything else.
     pub fn new(settings: Settings) -> Result<Self, GatewayError> {
+        Self::bounded(settings, sockets::Sockets::of_process())
+    }
+
+    /// With at most so many sockets, to clients and servers of all gates together.
+    pub fn with_sockets(settings: Settings, most: usize) -> Result<Self, GatewayError> {
+        Self::bounded(settings, sockets::Sockets::new(most))
+    }
+
+    fn bounded(settings: Settings, sockets: sockets::Sockets) -> Result<Self, GatewayError> {
         let own = Arc::<OnceLock<SocketAddr>>::default();
         let reach = Arc::new(RwLock::new(Arc::new(dial::Reach::new(settings, &own)?)));
-        Ok(Self { reach, llm: llm::Pool::default(), own })
+        Ok(Self { reach, llm: llm::Pool::default(), own, sockets })
     }
 
     /// For the next connection; those that are open stay as they are. What cannot be used changes nothing.
@@ -80,8 +94,10 @@ impl Gateway {
         authority: Arc<Authority>,
         stop: CancellationToken,
     ) {
-        let llm = llm::Desk::new(&self.reach().settings);
-        let gate = gate::Gate { gateway: self.clone(), warden, authority, llm };
+        let reach = self.reach();
+        let (llm, share) = (llm::Desk::new(&reach.settings), self.sockets.share(reach.settings.connections));
+        drop(reach);
+        let gate = gate::Gate { gateway: self.clone(), warden, authority, llm, share };
         accept::serve(Arc::new(gate), listener, stop).await;
     }
 }

@@ -8,6 +8,7 @@ use hyper::{
     body::Incoming,
     client::conn::{http1, http2},
     header::HeaderValue,
+    http::uri::Scheme,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sandbar_policy::Host;
@@ -15,26 +16,42 @@ use sandbar_policy::Host;
 use crate::{
     body::Body,
     dial::{Alpn, Chosen, Connected, Reach},
+    gate::Gate,
     headers,
     refusal::{Refusal, place},
+    sockets::Busy,
 };
 
 /// HTTP/1.1 connections kept for the next request.
 const IDLE: usize = 8;
-const HEAD: usize = 256 * 1024;
-/// What a server may send before it is read, for each stream and for all of them.
-pub(crate) const WINDOWS: (u32, u32) = (1 << 20, 2 << 20);
+const HEAD: usize = 128 * 1024;
+/// What a server may send before it is read, for each stream and for all of them: enough for 10 MB/s at 50 ms.
+const WINDOWS: (u32, u32) = (512 << 10, 1 << 20);
+/// What is taken from a sender before the other side has taken it.
+pub(crate) const UNSENT: usize = 64 * 1024;
 
 pub(crate) struct Pool {
+    gate: Arc<Gate>,
     reach: Arc<Reach>,
     pub(crate) host: Host,
     pub(crate) port: u16,
     pub(crate) tls: bool,
+    /// HTTP/2 without TLS, where nobody can be asked whether it is spoken.
+    h2c: bool,
     /// As it goes into Host and `:authority`.
     authority: HeaderValue,
     open: Mutex<Open>,
     /// One looks whether the server speaks HTTP/2 while the others wait; holds how the last look failed.
     looking: tokio::sync::Mutex<(u64, Option<Refusal>)>,
+}
+
+/// How the server is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wire {
+    Tls,
+    Plain,
+    /// As a client does that begins with HTTP/2 in plain, for servers that know nothing else.
+    PlainHttp2,
 }
 
 #[derive(Default)]
@@ -52,7 +69,8 @@ enum Sender {
 }
 
 impl Pool {
-    pub(crate) fn new(reach: Arc<Reach>, host: Host, port: u16, tls: bool) -> Self {
+    pub(crate) fn new(gate: Arc<Gate>, reach: Arc<Reach>, host: Host, port: u16, wire: Wire) -> Self {
+        let (tls, h2c) = (wire == Wire::Tls, wire == Wire::PlainHttp2);
         let default = if tls { 443 } else { 80 };
         let name = match &host {
             Host::Ip(std::net::IpAddr::V6(ip)) => format!("[{ip}]"),
@@ -60,7 +78,8 @@ impl Pool {
         };
         let text = if port == default { name } else { format!("{name}:{port}") };
         let authority = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""));
-        Self { reach, host, port, tls, authority, open: Mutex::default(), looking: tokio::sync::Mutex::default() }
+        let (open, looking) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { gate, reach, host, port, tls, h2c, authority, open, looking }
     }
 
     /// Sends it, over a connection that stands or a new one. `upgrade` needs HTTP/1.1 and a connection of its own.
@@ -106,7 +125,7 @@ impl Pool {
             let open = self.lock();
             (open.only_http1, open.looks)
         };
-        if only_http1 || !self.tls {
+        if only_http1 || !(self.tls || self.h2c) {
             return self.connect(Some(Alpn::Any)).await;
         }
         let mut looking = self.looking.lock().await;
@@ -131,19 +150,20 @@ impl Pool {
 
     async fn connect(&self, tls: Option<Alpn>) -> Result<Sender, Refusal> {
         let tls = if self.tls { tls } else { None };
+        let place = self.gate.share.server().await.map_err(|Busy| Refusal::busy())?;
         let Connected { stream, h2 } = self
             .reach
-            .dial(&self.host, self.port, tls, Chosen::BySandbox)
+            .dial(&self.host, self.port, tls, Chosen::BySandbox(&self.gate), place)
             .await
             .map_err(|error| Refusal::unreachable(&self.host, self.port, &error))?;
         let io = TokioIo::new(stream);
-        if h2 {
+        if h2 || self.h2c {
             let (sender, connection) = http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .initial_stream_window_size(WINDOWS.0)
                 .initial_connection_window_size(WINDOWS.1)
                 .max_header_list_size(HEAD as u32)
-                .max_send_buf_size(HEAD)
+                .max_send_buf_size(UNSENT)
                 .handshake(io)
                 .await
                 .map_err(|error| self.broken(&error))?;
@@ -173,7 +193,8 @@ impl Pool {
     ) -> Result<Response<Incoming>, (Refusal, Option<Box<Request<Body>>>)> {
         let (mut parts, body) = request.into_parts();
         let h2 = matches!(sender, Sender::Http2(_));
-        if headers::address(&mut parts, &self.authority, h2).is_err() {
+        let scheme = if self.tls { Scheme::HTTPS } else { Scheme::HTTP };
+        if headers::address(&mut parts, &self.authority, h2.then_some(scheme)).is_err() {
             return Err((Refusal::bad_request("The request's target cannot be sent on."), None));
         }
         let request = Request::from_parts(parts, body);
@@ -184,7 +205,7 @@ impl Pool {
                 if sent.is_ok() && keep {
                     let mut open = self.lock();
                     open.http1.retain(|http1| !http1.is_closed());
-                    if open.http1.len() < IDLE {
+                    if open.http1.len() < IDLE && self.gate.share.is_ample() {
                         open.http1.push(http1);
                     }
                 }

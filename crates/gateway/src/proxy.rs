@@ -22,7 +22,7 @@ use crate::{
     forward::{Bridge, judged},
     gate::{Gate, Pulse},
     llm,
-    pool::Pool,
+    pool::{Pool, Wire},
     refusal::{Form, Refusal},
 };
 
@@ -94,7 +94,7 @@ impl Proxy {
         let refuse = |refusal: Refusal| {
             let mut record = Record::new(&self.gate.warden, Direction::Request, target, 0)
                 .request(request.method().as_str(), request.uri().path());
-            record.denied(refusal.detail.clone());
+            record.denied(refusal.reason());
             refusal.response(form)
         };
         if request.uri().scheme() != Some(&Scheme::HTTP) {
@@ -123,7 +123,8 @@ impl Proxy {
         match &*last {
             Some(pool) if pool.host == host && pool.port == port => Arc::clone(pool),
             _ => {
-                let pool = Arc::new(Pool::new(Arc::clone(&self.reach), host, port, false));
+                let pool =
+                    Arc::new(Pool::new(Arc::clone(&self.gate), Arc::clone(&self.reach), host, port, Wire::Plain));
                 *last = Some(Arc::clone(&pool));
                 pool
             }

@@ -2,7 +2,7 @@
 
 use hyper::{
     HeaderMap, Response, StatusCode,
-    header::{ACCEPT, CONTENT_TYPE, HeaderValue},
+    header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
 use sandbar_policy::{Decision, Host};
 use serde_json::json;
@@ -12,6 +12,9 @@ use crate::{
     dial::DialError,
     gate::Seen,
 };
+
+/// Of what a client wrote, in bytes.
+const SHOWN: usize = 200;
 
 /// How a refusal is written: `application/problem+json` for who asks for JSON, else text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub(crate) struct Refusal {
     pub(crate) detail: String,
     /// What to do about it, a sentence.
     pub(crate) fix: String,
+    /// The same as `detail` for the record, which has method and path already.
+    recorded: Option<String>,
 }
 
 impl Refusal {
@@ -48,7 +53,12 @@ impl Refusal {
         detail: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        Self { status, code, detail: detail.into(), fix: fix.into() }
+        Self { status, code, detail: detail.into(), fix: fix.into(), recorded: None }
+    }
+
+    /// For the record.
+    pub(crate) fn reason(&self) -> String {
+        self.recorded.clone().unwrap_or_else(|| self.detail.clone())
     }
 
     /// By a rule, or by there being none.
@@ -60,16 +70,27 @@ impl Refusal {
         decision: &Decision,
     ) -> Self {
         let place = place(host, port);
-        let what =
-            seen.map_or_else(|| place.clone(), |seen| format!("{} {} of {place}", seen.method, brief(seen.path)));
-        let Some(rule) = &decision.rule else {
-            let detail = format!("{what} is refused: no rule allows it.");
-            let fix = allow(sandbox, &place);
-            return Self::new(StatusCode::FORBIDDEN, "network_denied", detail, fix);
+        let (why, fix) = match &decision.rule {
+            None => (": no rule allows it.".to_owned(), allow(sandbox, &place)),
+            Some(rule) => (format!(" by the rule `{rule}`."), DENIED.to_owned()),
         };
-        let detail = format!("{what} is refused by the rule `{rule}`.");
-        let fix = "Deny rules come before all others: the operator has to take this one away.";
-        Self::new(StatusCode::FORBIDDEN, "network_denied", detail, fix)
+        let recorded = format!("{place} is refused{why}");
+        let detail = match seen {
+            Some(seen) => format!("{} {} of {place} is refused{why}", shown(seen.method), shown(seen.path)),
+            None => recorded.clone(),
+        };
+        let refusal = Self::new(StatusCode::FORBIDDEN, "network_denied", detail, fix);
+        Self { recorded: Some(recorded), ..refusal }
+    }
+
+    /// There are as many requests or connections as there may be.
+    pub(crate) fn busy() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "busy",
+            "As many requests and connections are under way as there may be; nothing was sent.",
+            "Try again when some of them have ended.",
+        )
     }
 
     /// By a person, or because nobody answered.
@@ -87,6 +108,8 @@ impl Refusal {
             DialError::Refused(_) => {
                 ("address_denied", "If it is meant, the operator lists the range among the private ones.")
             }
+            DialError::Denied { .. } => ("network_denied", DENIED),
+            DialError::Busy => ("busy", "Try again when some of them have ended."),
             DialError::Own => ("address_denied", "What it is to know, its operator tells it another way."),
             DialError::Tls(_) => {
                 ("upstream_tls", "The server has to show a certificate that the operator's roots verify.")
@@ -123,9 +146,14 @@ impl Refusal {
         *response.status_mut() = self.status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         response.headers_mut().insert("sandbar-refusal", HeaderValue::from_static(self.code));
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         response
     }
 }
+
+const DENIED: &str = "Deny rules come before all others: the operator has to take this one away.";
 
 /// A run without a server has nobody to tell later.
 fn allow(sandbox: &str, place: &str) -> String {
@@ -143,12 +171,22 @@ pub(crate) fn place(host: &Host, port: u16) -> String {
     if matches!(port, 443 | 80) { host } else { format!("{host}:{port}") }
 }
 
-/// Long paths say no more than their beginning.
-fn brief(path: &str) -> String {
-    match path.char_indices().nth(200) {
-        Some((at, _)) => format!("{}…", &path[..at]),
-        None => path.to_owned(),
+/// What a client wrote, as something that can be read aloud: in ASCII, and no more than its beginning.
+pub(crate) fn shown(text: &str) -> String {
+    let mut shown = String::new();
+    for c in text.chars() {
+        let before = shown.len();
+        if c.is_ascii_graphic() {
+            shown.push(c);
+        } else {
+            shown.extend(c.escape_default());
+        }
+        if shown.len() > SHOWN {
+            shown.truncate(before);
+            return format!("{shown}…");
+        }
     }
+    shown
 }
 
 fn sentence(reason: &str) -> String {
@@ -183,6 +221,25 @@ mod tests {
         let refusal = Refusal::by_rules("sbx-a", &Host::Name("example.org".into()), 443, Some(&seen), &decision);
         assert!(refusal.detail.starts_with("GET /xxx") && refusal.detail.len() < 300, "{}", refusal.detail);
         assert!(refusal.detail.ends_with("… of example.org is refused: no rule allows it."), "{}", refusal.detail);
+        assert_eq!(refusal.reason(), "example.org is refused: no rule allows it.", "the record has the path already");
+    }
+
+    #[test]
+    fn what_a_client_wrote_is_inert() {
+        assert_eq!(shown("/a?b=%20"), "/a?b=%20");
+        assert_eq!(shown("/\u{1b}[2J\r\n\u{202e}ü"), "/\\u{1b}[2J\\r\\n\\u{202e}\\u{fc}");
+        assert!(shown(&"ü".repeat(500)).len() <= SHOWN + '…'.len_utf8());
+        assert_eq!(shown(&"x".repeat(SHOWN)).len(), SHOWN);
+    }
+
+    #[test]
+    fn who_is_to_come_again_is_told_when() {
+        let response = Refusal::busy().response(Form::Text);
+        assert_eq!(
+            (response.status(), &response.headers()[RETRY_AFTER]),
+            (StatusCode::SERVICE_UNAVAILABLE, &HeaderValue::from_static("1"))
+        );
+        assert!(!denied(None).response(Form::Text).headers().contains_key(RETRY_AFTER));
     }
 
     #[test]

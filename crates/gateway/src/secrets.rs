@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use hyper::{
-    HeaderMap, StatusCode, Uri,
+    HeaderMap, Response, StatusCode, Uri,
     body::{Body as HttpBody, Frame, Incoming},
     header::{CONTENT_LENGTH, HeaderValue},
     http::request::Parts,
@@ -17,25 +17,51 @@ use hyper::{
 use sandbar_policy::{Host, Placement, Swap};
 
 use crate::{
-    Grant, Warden,
+    Grant, Secret, Warden,
     body::{Body, BoxError, stream},
+    mask::mask,
     refusal::{Refusal, place},
 };
 
-/// Names of secrets that were put in, for the record.
+/// Secrets that were put in: their names for the record, and what must not come back.
 #[derive(Clone, Default)]
-pub(crate) struct Used(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Used(Arc<Mutex<Put>>);
+
+#[derive(Default)]
+struct Put {
+    names: Vec<String>,
+    /// Each with what stood in its place.
+    values: Vec<(Secret, String)>,
+}
 
 impl Used {
     fn add(&self, name: &str) {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !names.iter().any(|used| used == name) {
-            names.push(name.to_owned());
+        let mut put = self.lock();
+        if !put.names.iter().any(|used| used == name) {
+            put.names.push(name.to_owned());
         }
     }
 
+    fn hide(&self, secret: Secret, instead: &str) {
+        self.lock().values.push((secret, instead.to_owned()));
+    }
+
     pub(crate) fn names(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().names.clone()
+    }
+
+    /// Takes out of an answer's head what was put into the request.
+    pub(crate) fn mask<B>(&self, response: &mut Response<B>) {
+        let put = self.lock();
+        for (secret, instead) in &put.values {
+            mask(response.headers_mut(), secret.expose(), instead);
+            // the server's own words beside its status
+            response.extensions_mut().remove::<hyper::ext::ReasonPhrase>();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Put> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -67,6 +93,7 @@ pub(crate) fn inject(
                 let secret = reveal(warden, grant)?;
                 let pair = (grant.placeholder.clone().into_bytes(), secret.expose().as_bytes().to_vec());
                 swaps.push((grant.name.clone(), Swap::new(vec![pair])));
+                used.hide(secret, &grant.placeholder);
             }
         }
     }
@@ -78,7 +105,7 @@ pub(crate) fn inject(
     Ok(stream(Swapped { inner: body, swaps, used: used.clone(), trailers: None, ended: false }))
 }
 
-fn reveal(warden: &dyn Warden, grant: &Grant) -> Result<crate::Secret, Refusal> {
+fn reveal(warden: &dyn Warden, grant: &Grant) -> Result<Secret, Refusal> {
     warden.reveal(&grant.name).ok_or_else(|| {
         Refusal::new(
             StatusCode::FORBIDDEN,
@@ -108,13 +135,22 @@ fn swap_headers(warden: &dyn Warden, grant: &Grant, headers: &mut HeaderMap, use
         }
         let secret = reveal(warden, grant)?;
         let swapped = swap(secret.expose()).ok_or_else(|| unusable(grant))?;
+        if let (Some(encoded), Some(instead)) = (basic(&swapped), basic(text)) {
+            used.hide(Secret::new(encoded.to_owned()), instead);
+        }
         let mut swapped = HeaderValue::from_str(&swapped).map_err(|_| unusable(grant))?;
         // never shown by Debug, never kept in HTTP/2's table
         swapped.set_sensitive(true);
         *value = swapped;
         used.add(&grant.name);
+        used.hide(secret, &grant.placeholder);
     }
     Ok(())
+}
+
+/// What stands encoded in a header of the scheme `Basic`.
+fn basic(header: &str) -> Option<&str> {
+    header.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("basic")).map(|(_, encoded)| encoded.trim())
 }
 
 fn swap_query(warden: &dyn Warden, grant: &Grant, parts: &mut Parts, used: &Used) -> Result<(), Refusal> {
@@ -130,6 +166,7 @@ fn swap_query(warden: &dyn Warden, grant: &Grant, parts: &mut Parts, used: &Used
     uri.path_and_query = Some(format!("{path}?{swapped}").parse().map_err(|_| unusable(grant))?);
     parts.uri = Uri::from_parts(uri).map_err(|_| unusable(grant))?;
     used.add(&grant.name);
+    used.hide(secret, &grant.placeholder);
     Ok(())
 }
 

@@ -19,7 +19,8 @@ pub struct Settings {
     pub private: Vec<IpNet>,
     /// PEM certificates trusted beyond the host's.
     pub extra_roots: Vec<u8>,
-    /// Connections of one sandbox at a time.
+    /// Connections of one sandbox at a time; twice as many requests, and as many connections to servers. The latter two
+    /// as they are when its gate is opened.
     pub connections: usize,
     /// To receive a request's head, and for TLS handshakes.
     pub head_timeout: Duration,

@@ -13,39 +13,65 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-pub(crate) enum Stream {
+use crate::sockets::Socket;
+
+/// A connection to a server, and its place among the sockets for as long as it is open.
+pub(crate) struct Stream {
+    wire: Wire,
+    place: Socket,
+}
+
+enum Wire {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+impl Stream {
+    pub(crate) fn plain(stream: TcpStream, place: Socket) -> Self {
+        Self { wire: Wire::Plain(stream), place }
+    }
+
+    pub(crate) fn tls(stream: TlsStream<TcpStream>, place: Socket) -> Self {
+        Self { wire: Wire::Tls(Box::new(stream)), place }
+    }
+
+    /// The socket itself, if nothing is over it.
+    pub(crate) fn into_plain(self) -> Option<(TcpStream, Socket)> {
+        match self.wire {
+            Wire::Plain(stream) => Some((stream, self.place)),
+            Wire::Tls(_) => None,
+        }
+    }
+}
+
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        match &mut self.get_mut().wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Wire::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        match &mut self.get_mut().wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Wire::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        match &mut self.get_mut().wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Wire::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        match &mut self.get_mut().wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Wire::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 
@@ -54,16 +80,16 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        match &mut self.get_mut().wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Wire::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
+        match &self.wire {
+            Wire::Plain(stream) => stream.is_write_vectored(),
+            Wire::Tls(stream) => stream.is_write_vectored(),
         }
     }
 }

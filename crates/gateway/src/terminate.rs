@@ -32,14 +32,16 @@ use crate::{
     facts::Record,
     forward::{Bridge, judged},
     gate::{Felt, Gate, Pulse},
-    pool::{Pool, WINDOWS},
+    pool::{Pool, UNSENT, Wire},
     refusal::{Form, Refusal, place},
     stream::Replay,
-    tunnel::{First, agrees},
+    tunnel::{First, HTTP2, agrees},
 };
 
 /// Requests of one HTTP/2 connection at a time.
-const STREAMS: u32 = 100;
+const STREAMS: u32 = 32;
+/// What a client may send before it is read, for each of them and for all.
+const WINDOWS: (u32, u32) = (256 << 10, 1 << 20);
 
 pub(crate) struct Terminated {
     gate: Arc<Gate>,
@@ -75,10 +77,12 @@ impl Terminated {
             First::Tls { sni } => sni,
             First::Http if self.port != 443 => {
                 record.forget();
+                let h2 = ahead.starts_with(HTTP2);
                 let io = Felt { inner: Replay { ahead, inner: client }, pulse: Arc::clone(&self.pulse) };
-                return self.heard(false).http1(io).await;
+                let heard = self.heard(if h2 { Wire::PlainHttp2 } else { Wire::Plain });
+                return if h2 { heard.http2(io).await } else { heard.http1(io).await };
             }
-            First::Http | First::Other => {
+            First::Http | First::Unsaid | First::Other => {
                 return refuse(client, record, "its first bytes are no TLS, and requests are judged here".into()).await;
             }
         };
@@ -100,12 +104,12 @@ impl Terminated {
         };
         record.forget();
         let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        let heard = self.heard(true);
+        let heard = self.heard(Wire::Tls);
         if h2 { heard.http2(stream).await } else { heard.http1(stream).await }
     }
 
-    fn heard(self, tls: bool) -> Arc<Heard> {
-        let pool = Pool::new(Arc::clone(&self.reach), self.host.clone(), self.port, tls);
+    fn heard(self, wire: Wire) -> Arc<Heard> {
+        let pool = Pool::new(Arc::clone(&self.gate), Arc::clone(&self.reach), self.host.clone(), self.port, wire);
         Arc::new(Heard { terminated: self, pool, bridge: Mutex::new(None) })
     }
 }
@@ -147,7 +151,7 @@ impl Heard {
             .max_header_list_size(HEAD as u32)
             .initial_stream_window_size(WINDOWS.0)
             .initial_connection_window_size(WINDOWS.1)
-            .max_send_buf_size(HEAD)
+            .max_send_buf_size(UNSENT)
             .serve_connection(TokioIo::new(io), service)
             .await;
         if let Err(error) = served {
@@ -161,7 +165,7 @@ impl Heard {
         let mut record = Record::new(&gate.warden, Direction::Request, &host.to_string(), *port)
             .request(request.method().as_str(), request.uri().path());
         if let Err(refusal) = self.check(&request) {
-            record.denied(refusal.detail.clone());
+            record.denied(refusal.reason());
             drain(request).await;
             return refusal.response(form);
         }

@@ -9,7 +9,7 @@ use crate::{BadRule, Effect, Host, Rule, Sets, Source, address::effective, findi
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub effect: Effect,
-    /// The rule's text (with the set it came by: `@python → pypi.org`).
+    /// The rule's text (with the set it came by: `@python → packages.example.org`).
     pub rule: Option<String>,
 }
 

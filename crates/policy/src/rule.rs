@@ -127,9 +127,8 @@ impl Scope {
         let careful = effect != Effect::Allow;
         let same = |wanted: &String| wanted == method || careful && wanted.eq_ignore_ascii_case(method);
         let method_holds = self.methods.is_empty() || self.methods.iter().any(same);
-        let fits = |wanted: &PathPattern, path: &Plain| {
-            wanted.matches(path) || careful && wanted.matches(&path.other_end())
-        };
+        let fits =
+            |wanted: &PathPattern, path: &Plain| wanted.matches(path) || careful && wanted.matches(&path.other_end());
         method_holds && self.path.as_ref().is_none_or(|wanted| path.map_or(careful, |path| fits(wanted, path)))
     }
 

@@ -24,7 +24,7 @@ Examples:
   sandbar exec -t agent bash                    a shell in it
   sandbar cp agent:/workspace/out ./out         its results
   sandbar inspect agent                         what holds it, with evidence
-  sandbar net allow agent pypi.org              where it may talk to
+  sandbar net allow agent api.github.com        where it may talk to
   sandbar budget set agent --usd 5              what it may spend
   sandbar fork agent -n 3                       three more with the same files";
 

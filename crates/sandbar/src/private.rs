@@ -44,6 +44,7 @@ impl Private {
                     .map_err(Failure::io(format!("failed to bring {name} into the private home")))?;
             }
         }
+        up::raise_descriptors();
         let config = Config { home: home.clone(), providers: vec![Arc::new(local.clone())], asks: false };
         let engine = Engine::open(config)
             .await

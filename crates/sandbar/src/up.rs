@@ -70,6 +70,7 @@ pub(crate) fn up(args: &Up, context: &Context) -> Result<u8, Failure> {
     let most = Some(getrlimit(Resource::Core).maximum.unwrap_or(1).min(1));
     setrlimit(Resource::Core, Rlimit { current: most, maximum: most })
         .map_err(|error| Failure::io("failed to forbid core files")(error.into()))?;
+    raise_descriptors();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -79,6 +80,15 @@ pub(crate) fn up(args: &Up, context: &Context) -> Result<u8, Failure> {
     let outcome = runtime.block_on(serve(args, context));
     runtime.shutdown_background();
     outcome
+}
+
+/// Every connection of every sandbox takes descriptors, and the usual soft limit is meant for programs that use `select`.
+/// The gateway measures itself by what it finds, so this comes before it.
+pub(crate) fn raise_descriptors() {
+    let most = getrlimit(Resource::Nofile).maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }) {
+        tracing::warn!(%error, "the limit of open files stays as it is, and sandboxes have fewer connections");
+    }
 }
 
 async fn serve(args: &Up, context: &Context) -> Result<u8, Failure> {

@@ -6,6 +6,7 @@ use bolero::check;
 use crate::{
     Neutral, Screen, Titles,
     neutral::InputModes,
+    prompt::{Look, Tty, detect},
     scan::{Scanner, Token},
 };
 
@@ -52,15 +53,9 @@ fn pieces<'a>(bytes: &'a [u8], cuts: &[u8]) -> Vec<&'a [u8]> {
     out
 }
 
-/// A blank that was printed looks like one that was not.
-fn squeezed(line: &str) -> String {
-    line.split_whitespace().collect()
-}
-
 fn same(left: &Screen, right: &Screen, when: &str) {
     assert_eq!(left.view(), right.view(), "{when}");
-    let painted = |screen: &Screen| screen.as_ansi().replace("\x1b[m", " ").lines().map(squeezed).collect::<Vec<_>>();
-    assert_eq!(painted(left), painted(right), "{when}");
+    assert_eq!(left.cells(), right.cells(), "{when}");
     assert_eq!(left.scrollback(), right.scrollback(), "{when}");
 }
 
@@ -97,9 +92,10 @@ fn fuzz_restored_screen_goes_on_alike() {
         let kept = screen.checkpoint(before.len() as u64).unwrap_or_default();
         let Ok((mut restored, offset)) = Screen::restore(&kept) else { panic!("{:?}", String::from_utf8_lossy(&kept)) };
         assert_eq!(offset, before.len() as u64);
-        same(&screen, &restored, "restored");
-        assert_eq!(screen.feed(after), restored.feed(after), "replies");
-        same(&screen, &restored, "and on");
+        let said = format!("{:?} | {:?}", String::from_utf8_lossy(before), String::from_utf8_lossy(after));
+        same(&screen, &restored, &said);
+        assert_eq!(screen.feed(after), restored.feed(after), "{said}");
+        same(&screen, &restored, &said);
     });
 }
 
@@ -173,5 +169,34 @@ fn fuzz_snapshot_survives_the_filter() {
         let mut seen = Screen::new(cols, rows, 50);
         seen.feed(&Neutral::new(Titles::Prefix(String::new()), InputModes::Pass).filter(&screen.snapshot()));
         assert_eq!(screen.view(), seen.view());
+    });
+}
+
+/// Whatever stands on the screen, detection answers; and what it answers can be shown and typed.
+#[test]
+fn fuzz_detection() {
+    #[rustfmt::skip]
+    let words = [
+        "Continue", "?", " ", " ", ":", "[y/N]", "(yes/no)", "(", ")", "[", "]", "<", ">", "/", ",", "❯ ", "› 1. Yes", "  2. No",
+        "│", "\r\n", "\r\n", "● ", "○ ", "1) a", "2) b", "#? ", "Press ENTER", "--More--", "password", "$ ", ">>> ", "日本", "é",
+        "\x1b[A", "\x1b[2;3H", "\x1b[?1049h", "\x1b[?25l", "<Yes>", "Y", "Yes   No", "(Y)es", "？", "はい", "\u{301}",
+    ];
+    check!().for_each(|bytes| {
+        let (cols, rows) = size(bytes);
+        let flag = |index: usize, bit: u8| bytes.get(index).is_some_and(|byte| byte & bit != 0);
+        let mut screen = Screen::new(cols * 4, rows + 3, 0);
+        screen.feed(&speak(&words, bytes));
+        let blocked_read = flag(0, 1).then(|| flag(0, 2));
+        let look = Look::of(&screen, Tty { echo: flag(0, 4), canonical: flag(0, 8), quiet_ms: 5000, blocked_read });
+        for look in [Look { cursor: (u16::MAX, u16::MAX), lines: Vec::new(), ..look.clone() }, look] {
+            let Some(prompt) = detect(&look) else { continue };
+            assert!((0.0..=1.0).contains(&prompt.score), "{prompt:?}");
+            assert!(prompt.question.chars().count() <= 400 && prompt.choices.len() <= 40, "{prompt:?}");
+            assert!(
+                prompt.choices.iter().all(|choice| !choice.keys.is_empty() && !choice.label.is_empty()),
+                "{prompt:?}"
+            );
+            assert_eq!(detect(&Look { quiet_ms: 10, ..look }), None, "nothing that moves asks");
+        }
     });
 }

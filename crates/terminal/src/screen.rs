@@ -124,5 +124,20 @@ fn within(cols: u16, rows: u16) -> (NonZeroU16, NonZeroU16) {
 }
 
 #[cfg(test)]
+impl Screen {
+    /// What is seen of each cell: a blank has no more than a background.
+    pub(crate) fn cells(&self) -> Vec<String> {
+        let (cols, rows) = self.size();
+        let seen = |cell: &vt100::Cell| {
+            let blank = cell.contents().trim().is_empty();
+            let ink = (!blank).then(|| (cell.contents(), cell.fgcolor(), cell.bold(), cell.italic()));
+            format!("{ink:?} {:?} {} {}", cell.bgcolor(), cell.inverse() && !blank, cell.underline() && !blank)
+        };
+        let places = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
+        places.filter_map(|(row, col)| self.grid.screen().cell(row, col)).map(seen).collect()
+    }
+}
+
+#[cfg(test)]
 #[path = "screen/tests.rs"]
 mod tests;

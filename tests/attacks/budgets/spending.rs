@@ -148,10 +148,14 @@ async fn raised_by(stage: &Stage, target: &Target, agents: bool) -> Outcome<Find
     let more = SetBudget { tokens: Some(1_000_000), ..SetBudget::default() };
     let tried = client.set_budget(&session, &more).await;
     let switched = client.switch_model(&session, Some("large")).await;
+    let (rich, others) = agent(stage, target, Some(1_000_000), None).await?;
+    let seen = client.budget(&others).await;
+    stage.delete(&rich).await?;
     stage.delete(&poor).await?;
     Ok(match (tried, switched) {
         (Ok(_), _) => Finding::escaped("the budget was raised"),
         (_, Ok(_)) => Finding::escaped("the model was switched"),
+        _ if seen.is_ok() => Finding::escaped("another's budget was told"),
         (Err(error), Err(_)) => Finding::contained(error.to_string()),
     })
 }

@@ -175,6 +175,6 @@ async fn what_is_configured_is_shown() -> Tested {
     let models: Vec<_> = info.models.iter().map(|of| (of.name.as_str(), of.format.as_str(), of.output_usd)).collect();
     assert_eq!(models, [("big", "openai", Some(6.0)), ("small", "anthropic", None)]);
     assert_eq!(info.aliases.get("fast").map(String::as_str), Some("small"));
-    assert!(info.sets.contains_key("python") && info.errors.is_empty());
+    assert!(info.sets.contains_key("github") && info.errors.is_empty());
     Ok(())
 }

@@ -270,11 +270,11 @@ async fn what_does_not_fit_is_counted_and_told() -> Tested {
 async fn a_sandbox_that_asks_for_what_is_not_there_is_not_made() -> Tested {
     let bed = Bed::new().await?;
     let create = async |request: CreateSandbox| bed.engine.create(&owner(), request, None).await;
-    let rules = NetworkPolicy { allow: vec!["@pyton".into()], ..NetworkPolicy::default() };
+    let rules = NetworkPolicy { allow: vec!["@gihub".into()], ..NetworkPolicy::default() };
     let misspelt = CreateSandbox { network: rules, ..CreateSandbox::default() };
     let refused = create(misspelt).await.err().ok_or("a set that is not there was taken")?;
     assert_eq!(refused.code, Code::BadRule);
-    assert!(refused.detail.contains("@python"), "{refused}");
+    assert!(refused.detail.contains("@github"), "{refused}");
     let secret = CreateSandbox { secrets: vec!["NOT_SET".into()], ..CreateSandbox::default() };
     assert_eq!(code(create(secret).await), Some(Code::UnknownSecret));
     assert!(bed.engine.list(crate::ListQuery::default()).await?.sandboxes.is_empty());

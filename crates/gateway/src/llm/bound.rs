@@ -1,14 +1,18 @@
-//! The most a request can use. A token is at least a byte of it, an image at most what is configured, and the output
-//! is capped: so what is reserved is never too little.
+//! The most a request can use. A token is at least a byte of it (as [`wide`] as a tokenizer may make it), an image at most
+//! what is configured, and the output is capped: so what is reserved is never too little.
 
 use super::{
     content::{self, Unbounded},
     route::Endpoint,
     tree::Node,
+    wide,
 };
 
-/// Vendors put instructions of their own before tools, once and for each kind of tool that is built into the model.
-const TOOLS: u64 = 1024;
+/// Vendors put instructions of their own before tools and schemas: once for tools, for each kind of tool that is built into
+/// the model, and once for an answer that has to have a form. They count as input (a few hundred tokens at most) and stand
+/// nowhere in the request. Plain requests get none, and what frames their messages is less than their own JSON: a small
+/// budget is not used up by a constant there.
+const INSTRUCTIONS: u64 = 1024;
 /// More choices are taken for a mistake.
 const CHOICES: u64 = 128;
 /// No model writes more; what is larger is no cap.
@@ -49,7 +53,8 @@ pub(super) fn bound(
     // an image's bytes are no text, but only for a model that is known to read images
     let inline = if image_tokens.is_some() { tally.inline } else { 0 };
     let images = tally.images.saturating_mul(image_tokens.unwrap_or(IMAGE_TOKENS));
-    let input = (bytes as u64).saturating_sub(inline).saturating_add(images).saturating_add(instructions(root));
+    let input = (bytes as u64).saturating_sub(inline).saturating_add(images);
+    let input = input.saturating_add(instructions(root)).saturating_add(wide::growth(root));
     Ok(Bound { input, choices: choices(endpoint, root)?, cap: cap(endpoint, root)? })
 }
 
@@ -60,7 +65,16 @@ fn instructions(root: &Node<'_>) -> u64 {
         any = 1;
         built_in += u64::from(!matches!(tool.kind(), "" | "function" | "custom"));
     }
-    TOOLS.saturating_mul(built_in.saturating_add(any))
+    INSTRUCTIONS.saturating_mul(built_in.saturating_add(any).saturating_add(u64::from(formed(root))))
+}
+
+/// Whether the answer has to have a form: each vendor and endpoint says so in its own place.
+fn formed(root: &Node<'_>) -> bool {
+    let inner = |outer: &str| root.get(outer).and_then(|outer| outer.get("format"));
+    [root.get("response_format"), root.get("output_format"), inner("text"), inner("output_config")]
+        .into_iter()
+        .flatten()
+        .any(|format| format.kind() != "text")
 }
 
 fn choices(endpoint: Endpoint, root: &Node<'_>) -> Result<u64, Unbounded> {
@@ -117,6 +131,29 @@ mod tests {
         assert_eq!(of(Endpoint::Messages, text, None), Ok(Bound { input: bytes + 2048, choices: 1, cap: Some(14) }));
         let text = r#"{"input":["a","b"],"n":-1}"#;
         assert_eq!(of(Endpoint::Embeddings, text, None), Ok(Bound::of_bytes(text.len())));
+    }
+
+    #[test]
+    fn instructions_that_a_vendor_adds_are_counted_where_it_adds_some() {
+        for (endpoint, text, added) in [
+            (Endpoint::Chat, r#"{"response_format":{"type":"json_schema","json_schema":{}}}"#, 1024),
+            (Endpoint::Chat, r#"{"response_format":{"type":"json_object"},"tools":[{"type":"function"}]}"#, 2048),
+            (Endpoint::Chat, r#"{"response_format":{"type":"text"},"tools":[]}"#, 0),
+            (Endpoint::Responses, r#"{"text":{"format":{"type":"json_schema","schema":{}}}}"#, 1024),
+            (Endpoint::Responses, r#"{"text":{"format":{"type":"text"},"verbosity":"low"}}"#, 0),
+            (Endpoint::Messages, r#"{"output_format":{"type":"json_schema"}}"#, 1024),
+            (Endpoint::Messages, r#"{"output_config":{"effort":"low","format":{"type":"json_schema"}}}"#, 1024),
+            (Endpoint::Messages, r#"{"output_config":{"effort":"low"}}"#, 0),
+            (Endpoint::Chat, r#"{"messages":[{"role":"user","content":"hi"}]}"#, 0),
+        ] {
+            assert_eq!(of(endpoint, text, None).map(|bound| bound.input), Ok(text.len() as u64 + added), "{text}");
+        }
+    }
+
+    #[test]
+    fn characters_that_a_tokenizer_takes_apart_count_as_what_they_become() {
+        let text = "{\"messages\":[{\"content\":\"\\ufdfa\u{fdfa}\"}]}";
+        assert_eq!(of(Endpoint::Chat, text, None).map(|bound| bound.input), Ok(text.len() as u64 + 60));
     }
 
     #[test]

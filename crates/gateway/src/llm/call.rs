@@ -1,6 +1,6 @@
 //! One call, in a task of its own so that it outlives its client: reserve, send, pass the answer on, settle.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -11,6 +11,8 @@ use tokio::{
 };
 
 use super::{
+    asked::Asked,
+    fact,
     hold::Hold,
     incoming::{self, Scrub},
     meter::Meter,
@@ -19,19 +21,22 @@ use super::{
     pool::Lease,
     refusal::Refusal,
     relay::{self, Relayed, Sender},
+    room::Share,
     route::Endpoint,
 };
-use crate::{Gateway, Settings, Warden, body, body::Body, dial::Reach};
+use crate::{Gateway, Refused, Settings, Warden, body, body::Body, dial::Reach};
 
 pub(super) struct Call {
-    pub(super) endpoint: Endpoint,
+    pub(super) began: Instant,
     pub(super) gateway: Gateway,
     pub(super) warden: Arc<dyn Warden>,
     pub(super) reach: Arc<Reach>,
+    pub(super) asked: Asked,
     pub(super) plan: Plan,
     pub(super) outgoing: Outgoing,
     pub(super) place: OwnedSemaphorePermit,
-    pub(super) large: Option<OwnedSemaphorePermit>,
+    /// Of the memory, until the request has left.
+    pub(super) share: Option<Share>,
 }
 
 /// How far an answer came.
@@ -45,7 +50,7 @@ enum End {
 impl Call {
     /// The answer's head as soon as there is one; the rest goes on by itself.
     pub(super) async fn start(self) -> Response<Body> {
-        let format = self.endpoint.format();
+        let format = self.asked.endpoint.format();
         let (tell, told) = oneshot::channel();
         tokio::spawn(self.run(tell));
         match told.await {
@@ -60,28 +65,31 @@ impl Call {
         let mut hold = match self.hold().await {
             Ok(hold) => hold,
             Err(refusal) => {
+                self.record(&refusal);
                 let _ = tell.send(Err(refusal));
                 return;
             }
         };
+        let counted = hold.counted();
         let (lease, response) = match self.send(&mut hold, &mut tell).await {
             Ok(answered) => answered,
             Err(refusal) => {
+                // what was reserved tells itself what became of it
+                if !counted {
+                    self.record(&refusal.clone().at(&self.plan.selected.upstream));
+                }
                 let _ = tell.send(Err(refusal));
                 return;
             }
         };
         self.outgoing.sent();
-        self.large = None;
+        self.share = None;
         let (head, body) = response.into_parts();
         hold.answered(head.status.as_u16());
         let key = self.outgoing.key();
-        let through = if head.status.is_success() {
-            Through::Counted(Meter::new(self.endpoint, &head.headers, self.plan.hide_usage))
-        } else {
-            hold.free(format!("the upstream answered {}", head.status.as_u16()));
-            key.and_then(Scrub::new).map_or(Through::Plain, Through::Scrubbed)
-        };
+        let failed = !head.status.is_success();
+        let meter = Meter::new(self.asked.endpoint, &head.headers, self.plan.hide_usage && !failed);
+        let through = Through { meter, scrub: if failed { Scrub::new(key) } else { None } };
         let same_length = through.same_length();
         let (sender, relayed) = relay::relay(body.size_hint().exact().filter(|_| same_length));
         let mut response = Response::new(relayed);
@@ -97,11 +105,23 @@ impl Call {
         }
     }
 
-    async fn hold(&self) -> Result<Hold, Refusal> {
-        if self.endpoint == Endpoint::CountTokens {
+    fn record(&self, refusal: &Refusal) {
+        fact::record(self.warden.as_ref(), self.asked.endpoint, refusal, self.began);
+    }
+
+    /// What was planned before a budget came into force is planned once more.
+    async fn hold(&mut self) -> Result<Hold, Refusal> {
+        if self.asked.endpoint == Endpoint::CountTokens {
             return Ok(Hold::uncounted(&self.warden));
         }
-        Hold::reserve(&self.warden, self.plan.reserve.clone()).await.map_err(Refusal::refused)
+        let mut held = Hold::reserve(&self.warden, self.plan.reserve.clone()).await;
+        if matches!(held, Err(Refused::Changed)) {
+            let (memory, settings) = (&self.gateway.llm.memory, &self.reach.settings);
+            (self.plan, self.outgoing) = self.asked.plan(self.warden.as_ref(), memory, settings).await?;
+            held = Hold::reserve(&self.warden, self.plan.reserve.clone()).await;
+        }
+        self.asked.forget();
+        held.map_err(|refused| Refusal::refused(refused).at(&self.plan.selected.upstream))
     }
 
     /// Sends it once: again only what certainly did not leave.
@@ -173,36 +193,30 @@ struct Answer {
     hold: Hold,
 }
 
-/// What an answer passes on its way.
-enum Through {
-    Counted(Meter),
-    /// It costs nothing, but may repeat the key.
-    Scrubbed(Scrub),
-    Plain,
+/// What an answer passes on its way. One that is no success may tell of usage too, and may repeat the key.
+struct Through {
+    meter: Meter,
+    scrub: Option<Scrub>,
 }
 
 impl Through {
     fn same_length(&self) -> bool {
-        match self {
-            Self::Counted(meter) => !meter.changes(),
-            Self::Scrubbed(_) => false,
-            Self::Plain => true,
-        }
+        !self.meter.changes() && self.scrub.is_none()
     }
 
     fn push(&mut self, chunk: Bytes) -> Bytes {
-        match self {
-            Self::Counted(meter) => meter.push(chunk),
-            Self::Scrubbed(scrub) => scrub.push(&chunk),
-            Self::Plain => chunk,
+        let passed = self.meter.push(chunk);
+        match &mut self.scrub {
+            Some(scrub) => scrub.push(&passed),
+            None => passed,
         }
     }
 
     fn finish(&mut self) -> Bytes {
-        match self {
-            Self::Counted(meter) => meter.finish(),
-            Self::Scrubbed(scrub) => scrub.finish(),
-            Self::Plain => Bytes::new(),
+        let rest = self.meter.finish();
+        match &mut self.scrub {
+            Some(scrub) => [scrub.push(&rest), scrub.finish()].concat().into(),
+            None => rest,
         }
     }
 }
@@ -212,9 +226,7 @@ impl Answer {
     async fn pass_on(&mut self, sender: Sender, settings: &Settings) -> bool {
         match self.feed(sender, settings).await {
             End::Whole => {
-                if let Through::Counted(meter) = &self.through {
-                    self.hold.unknown(meter.missing());
-                }
+                self.hold.unknown(self.through.meter.missing());
                 true
             }
             End::Broken(cause) => {
@@ -272,8 +284,8 @@ impl Answer {
     }
 
     fn settle(&mut self) {
-        if let (false, Through::Counted(meter)) = (self.hold.settled(), &self.through)
-            && let Some(usage) = meter.usage()
+        if !self.hold.settled()
+            && let Some(usage) = self.through.meter.usage()
         {
             self.hold.used(usage);
         }

@@ -26,6 +26,8 @@ const FILE: &str =
     "only the vendor knows how much is in a file, so under a budget it is refused; send its text instead";
 const AUDIO: &str = "audio is not counted by its bytes, so under a budget it is refused";
 const STORED: &str = "it stands for something the vendor has stored, of any size, so under a budget it is refused";
+const REASONING: &str = "without its `encrypted_content` it stands for reasoning the vendor has stored, of any size, so under a budget it is \
+     refused; ask for it with `\"include\": [\"reasoning.encrypted_content\"]` and send it back";
 const UNKNOWN: &str = "how much this type of content counts is not known, so under a budget it is refused";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -94,14 +96,22 @@ impl Tally {
 
     fn response_item(&mut self, item: &Node<'_>) -> Result<(), Unbounded> {
         match item.kind() {
+            "" if item.get("type").is_some() => Err(Unbounded::new("type", UNKNOWN)),
+            // with nothing but an id it is what the vendor has stored under it
+            "" | "message" if item.get("role").is_none() || item.get("content").is_none() => {
+                Err(Unbounded::new(if item.get("id").is_some() { "id" } else { "type" }, STORED))
+            }
             "" | "message" => self.inside(item, "content", Self::openai_part),
+            "reasoning" => {
+                let encrypted = item.get("encrypted_content").and_then(Node::text).unwrap_or_default();
+                if encrypted.is_empty() { Err(Unbounded::new("encrypted_content", REASONING)) } else { Ok(()) }
+            }
             "function_call_output" | "custom_tool_call_output" | "computer_call_output" => {
                 self.inside(item, "output", Self::openai_part)
             }
             "function_call"
             | "custom_tool_call"
             | "computer_call"
-            | "reasoning"
             | "local_shell_call"
             | "local_shell_call_output"
             | "shell_call"
@@ -202,6 +212,35 @@ mod tests {
     }
 
     #[test]
+    fn what_the_vendor_has_stored_is_named_however_it_is_meant() {
+        for (item, field) in [
+            (r#"{"id":"msg_1"}"#, "id"),
+            (r#"{"type":null,"id":"rs_1"}"#, "id"),
+            (r#"{"id":"msg_1","role":"assistant"}"#, "id"),
+            (r#"{"id":"msg_1","role":"assistant","content":null}"#, "id"),
+            (r#"{"id":"msg_1","content":"x"}"#, "id"),
+            (r#"{"type":"message","id":"msg_1"}"#, "id"),
+            (r#"{}"#, "type"),
+            (r#"{"type":7,"role":"user","content":"x"}"#, "type"),
+            (r#"{"type":"reasoning","id":"rs_1","summary":[]}"#, "encrypted_content"),
+            (r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":null}"#, "encrypted_content"),
+            (r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":""}"#, "encrypted_content"),
+            (r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":["x"]}"#, "encrypted_content"),
+        ] {
+            let refused = of(Endpoint::Responses, &format!(r#"{{"input":[{item}]}}"#)).expect_err(item);
+            assert_eq!(refused.field, format!("input[0].{field}"), "{item}");
+        }
+        for item in [
+            r#"{"role":"user","content":"x"}"#,
+            r#"{"type":null,"role":"user","content":[]}"#,
+            r#"{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"x"}]}"#,
+            r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAA"}"#,
+        ] {
+            assert_eq!(of(Endpoint::Responses, &format!(r#"{{"input":[{item}]}}"#)), Ok(Tally::default()), "{item}");
+        }
+    }
+
+    #[test]
     fn what_has_no_bound_is_named() {
         for (endpoint, text, field) in [
             (
@@ -214,12 +253,12 @@ mod tests {
             (Endpoint::Responses, r#"{"input":[{"type":"item_reference","id":"i"}]}"#, "input[0].type"),
             (
                 Endpoint::Responses,
-                r#"{"input":[{"content":[{"type":"input_file","file_id":"f"}]}]}"#,
+                r#"{"input":[{"role":"user","content":[{"type":"input_file","file_id":"f"}]}]}"#,
                 "input[0].content[0].type",
             ),
             (
                 Endpoint::Responses,
-                r#"{"input":[{"content":[{"type":"input_image","file_id":"f"}]}]}"#,
+                r#"{"input":[{"type":"message","role":"user","content":[{"type":"input_image","file_id":"f"}]}]}"#,
                 "input[0].content[0].file_id",
             ),
             (

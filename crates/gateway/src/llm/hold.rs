@@ -11,7 +11,10 @@ pub(super) struct Hold {
     reservation: Option<Reservation>,
     started: Instant,
     status: Option<u16>,
-    sent: bool,
+    /// Nothing can have been counted: it was not sent yet, or it was refused.
+    costless: bool,
+    /// What the upstream answered, if that was no success.
+    failure: Option<String>,
 }
 
 impl Hold {
@@ -22,16 +25,31 @@ impl Hold {
     }
 
     pub(super) fn uncounted(warden: &Arc<dyn Warden>) -> Self {
-        Self { warden: Arc::clone(warden), reservation: None, started: Instant::now(), status: None, sent: false }
+        Self {
+            warden: Arc::clone(warden),
+            reservation: None,
+            started: Instant::now(),
+            status: None,
+            costless: true,
+            failure: None,
+        }
+    }
+
+    pub(super) fn counted(&self) -> bool {
+        self.reservation.is_some()
     }
 
     /// From now on the vendor may have counted it.
     pub(super) fn sending(&mut self) {
-        self.sent = true;
+        self.costless = false;
     }
 
     pub(super) fn answered(&mut self, status: u16) {
         self.status = Some(status);
+        if !(200..300).contains(&status) {
+            self.costless = means_refused(status);
+            self.failure = Some(format!("the upstream answered {status}"));
+        }
     }
 
     pub(super) fn settled(&self) -> bool {
@@ -39,17 +57,19 @@ impl Hold {
     }
 
     pub(super) fn used(&mut self, usage: Usage) {
-        self.settle(Some(usage), false, None);
+        let note = self.failure.take();
+        self.settle(Some(usage), false, note);
     }
 
-    /// The vendor refused it, or never got it.
+    /// The vendor never got it.
     pub(super) fn free(&mut self, note: impl Into<String>) {
         self.settle(None, true, Some(note.into()));
     }
 
-    /// What it used nobody said: the reservation stands.
+    /// What it used nobody said: the reservation stands, unless it was refused.
     pub(super) fn unknown(&mut self, note: impl Into<String>) {
-        self.settle(None, false, Some(note.into()));
+        let note = self.failure.take().unwrap_or_else(|| note.into());
+        self.settle(None, self.costless, Some(note));
     }
 
     fn settle(&mut self, usage: Option<Usage>, free: bool, note: Option<String>) {
@@ -62,7 +82,31 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let free = !self.sent;
-        self.settle(None, free, Some("the call was cut off".into()));
+        self.unknown("the call was cut off");
+    }
+}
+
+/// Whether a vendor that answers so has not begun. Whatever else went wrong on its side or between (500, 502, 504, 520 to
+/// 524, a time-out, a conflict with a call under way, a client that went) may have gone wrong after it had read or written.
+fn means_refused(status: u16) -> bool {
+    match status {
+        408 | 409 | 499 => false,
+        400..=498 | 503 | 529 => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_surely_not_begun_is_refused() {
+        for status in [400, 401, 402, 403, 404, 413, 422, 429, 498, 503, 529] {
+            assert!(means_refused(status), "{status}");
+        }
+        for status in [301, 304, 408, 409, 499, 500, 501, 502, 504, 507, 520, 522, 524, 530, 599, 999] {
+            assert!(!means_refused(status), "{status}");
+        }
     }
 }

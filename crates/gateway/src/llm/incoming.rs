@@ -27,16 +27,18 @@ const KEPT_BACK: &[&str] = &[
 ];
 const INSTEAD: &[u8] = b"[key]";
 
-/// What the client gets of an answer's headers. `same_length`: its body stays as long as it is.
-pub(super) fn headers(mut headers: HeaderMap, same_length: bool, key: Option<&Secret>) -> HeaderMap {
+/// What the client gets of an answer's headers. `same_length`: its body stays as long as it is. `key` in all its forms.
+pub(super) fn headers(mut headers: HeaderMap, same_length: bool, key: &[Secret]) -> HeaderMap {
     for name in KEPT_BACK {
         headers.remove(*name);
     }
     if !same_length {
         headers.remove(header::CONTENT_LENGTH);
     }
-    let Some(key) = key.map(|key| key.expose().as_bytes()).filter(|key| !key.is_empty()) else { return headers };
-    let telling = |value: &header::HeaderValue| value.as_bytes().windows(key.len()).any(|window| window == key);
+    let telling = |value: &header::HeaderValue| {
+        let mut forms = key.iter().map(|form| form.expose().as_bytes()).filter(|form| !form.is_empty());
+        forms.any(|form| value.as_bytes().windows(form.len()).any(|window| window == form))
+    };
     let telling: Vec<_> = headers.iter().filter(|(_, value)| telling(value)).map(|(name, _)| name.clone()).collect();
     for name in telling {
         headers.remove(name);
@@ -48,9 +50,11 @@ pub(super) fn headers(mut headers: HeaderMap, same_length: bool, key: Option<&Se
 pub(super) struct Scrub(Swap);
 
 impl Scrub {
-    pub(super) fn new(key: &Secret) -> Option<Self> {
-        let key = key.expose().as_bytes();
-        (!key.is_empty()).then(|| Self(Swap::new(vec![(key.to_vec(), INSTEAD.to_vec())])))
+    /// Nothing where there is no key.
+    pub(super) fn new(key: &[Secret]) -> Option<Self> {
+        let forms: Vec<_> = key.iter().map(|form| form.expose().as_bytes()).filter(|form| !form.is_empty()).collect();
+        let pairs: Vec<_> = forms.into_iter().map(|form| (form.to_vec(), INSTEAD.to_vec())).collect();
+        (!pairs.is_empty()).then(|| Self(Swap::new(pairs)))
     }
 
     pub(super) fn push(&mut self, chunk: &[u8]) -> Bytes {
@@ -59,5 +63,29 @@ impl Scrub {
 
     pub(super) fn finish(&mut self) -> Bytes {
         self.0.finish().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_taken_out_in_all_its_forms_however_it_is_cut() {
+        let key = ["sk-1", "c2stMQ", "dTpzay0x", ""].map(|form| Secret::new(form.into()));
+        let text = b"a sk-1 b Basic dTpzay0x= c c2stMQ== d sk-2";
+        for size in 1..text.len() {
+            let mut scrub = Scrub::new(&key).expect("a key");
+            let mut passed: Vec<u8> = text.chunks(size).flat_map(|chunk| scrub.push(chunk)).collect();
+            passed.extend_from_slice(&scrub.finish());
+            assert_eq!(String::from_utf8_lossy(&passed), "a [key] b Basic [key]= c [key]== d sk-2", "by {size}");
+        }
+        let mut told = HeaderMap::new();
+        for (name, value) in [("x-a", "sk-1"), ("x-b", "Basic dTpzay0x"), ("x-c", "c2stMQ=="), ("x-d", "sk-2")] {
+            told.insert(name, header::HeaderValue::from_static(value));
+        }
+        let passed = headers(told, true, &key);
+        assert_eq!(passed.keys().map(|name| name.as_str()).collect::<Vec<_>>(), ["x-d"]);
+        assert!(Scrub::new(&[Secret::new(String::new())]).is_none());
     }
 }

@@ -3,12 +3,15 @@
 //!
 //! A request becomes a [`plan`] (pure: which model, what is reserved, which bytes are sent); a [`call`] carries it out.
 
+mod asked;
+mod betas;
 mod bound;
 mod call;
 mod catalogue;
 mod content;
 mod desk;
 mod edit;
+mod fact;
 #[cfg(test)]
 mod fuzz;
 mod hold;
@@ -20,6 +23,7 @@ mod plan;
 mod pool;
 mod refusal;
 mod relay;
+mod room;
 mod route;
 mod scan;
 mod select;
@@ -27,19 +31,20 @@ mod sse;
 mod tree;
 mod unbounded;
 mod usage;
+mod wide;
 
 pub use catalogue::{CapField, Catalogue, Format, Model, Upstream};
 pub(crate) use desk::Desk;
 pub(crate) use pool::Pool;
 pub use usage::Usage;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use hyper::{Request, Response, body::Incoming};
 
 use self::{
+    asked::Asked,
     call::Call,
-    outgoing::Outgoing,
     refusal::Refusal,
     route::{Endpoint, Route},
 };
@@ -53,10 +58,16 @@ pub(crate) async fn handle(
     desk: &Desk,
 ) -> Response<Body> {
     match route::route(request.method(), request.uri().path()) {
-        Route::Call(endpoint) => match call(endpoint, request, gateway, warden, desk).await {
-            Ok(call) => call.start().await,
-            Err(refusal) => refusal.response(endpoint.format()),
-        },
+        Route::Call(endpoint) => {
+            let began = Instant::now();
+            match call(endpoint, request, gateway, warden, desk, began).await {
+                Ok(call) => call.start().await,
+                Err(refusal) => {
+                    fact::record(warden.as_ref(), endpoint, &refusal, began);
+                    refusal.response(endpoint.format())
+                }
+            }
+        }
         Route::Models(format) => models::response(&warden.catalogue(), format),
         Route::Nothing(format) => {
             let message = format!("there is nothing here; there are {}", route::there(format));
@@ -71,19 +82,17 @@ async fn call(
     gateway: &Gateway,
     warden: &Arc<dyn Warden>,
     desk: &Desk,
+    began: Instant,
 ) -> Result<Call, Refusal> {
     let place = desk.admit()?;
     let reach = gateway.reach();
     let (head, body) = request.into_parts();
-    let taken = desk.take(&head.headers, body, &reach.settings).await?;
-    let (catalogue, switched, held) = (warden.catalogue(), warden.model(), warden.budget());
-    let large = taken.large.is_some();
-    let plan = move || plan::plan(endpoint, taken.body, &catalogue, switched.as_deref(), &held);
-    // reading megabytes would hold up everybody else's chunks
-    let plan = if large { tokio::task::spawn_blocking(plan).await.map_err(|_| Refusal::ending())? } else { plan() };
-    let mut plan = plan?;
-    let body = std::mem::take(&mut plan.body);
-    let outgoing = Outgoing::new(endpoint, head.uri.query(), &head.headers, &plan.selected, warden.as_ref(), body)?;
-    let (gateway, warden) = (gateway.clone(), Arc::clone(warden));
-    Ok(Call { endpoint, gateway, warden, reach, plan, outgoing, place, large: taken.large })
+    let memory = &gateway.llm.memory;
+    let taken = desk.take(&head.headers, body, &reach.settings, &memory.room).await?;
+    let query = head.uri.query().map(str::to_owned);
+    let is_large = taken.is_large();
+    let asked = Asked { endpoint, query, headers: head.headers, body: taken.body, is_large };
+    let (plan, outgoing) = asked.plan(warden.as_ref(), memory, &reach.settings).await?;
+    let (gateway, warden, share) = (gateway.clone(), Arc::clone(warden), Some(taken.share));
+    Ok(Call { began, gateway, warden, reach, asked, plan, outgoing, place, share })
 }

@@ -1,7 +1,10 @@
 //! What is sent to an upstream: of the client's headers those that mean something to the vendor, and the upstream's own
 //! key in its place. Whatever key the client holds is a placeholder and stays here.
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::{
+    Engine as _,
+    prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD},
+};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
@@ -24,7 +27,8 @@ pub(super) struct Outgoing {
     path: String,
     headers: HeaderMap,
     body: Bytes,
-    key: Option<Secret>,
+    /// The key, and what it looks like where it was put.
+    key: Vec<Secret>,
 }
 
 impl Outgoing {
@@ -54,7 +58,7 @@ impl Outgoing {
             }
         }
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let mut outgoing = Self { authority, scheme, path, headers, body, key: None };
+        let mut outgoing = Self { authority, scheme, path, headers, body, key: Vec::new() };
         if upstream.secret.is_some() {
             outgoing.put_key(selected, warden)?;
         }
@@ -71,15 +75,20 @@ impl Outgoing {
         let Some((key, placement)) = warden.upstream_secret(name) else {
             return refuse(&format!("its key, the secret `{secret}`, is not set or not for its host"));
         };
+        // servers repeat what they were sent, with or without the padding at its end
+        self.key = vec![key.clone(), encoded(key.expose())];
         let (header, value) = match &placement {
             Placement::Header { name, format } => (name.as_str(), format.replace("{}", key.expose())),
             Placement::Basic { user } => {
-                ("authorization", format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{}", key.expose()))))
+                let credentials = format!("{user}:{}", key.expose());
+                self.key.push(encoded(&credentials));
+                ("authorization", format!("Basic {}", BASE64_STANDARD.encode(credentials)))
             }
             Placement::Query { name } => {
                 let join = if self.path.contains('?') { '&' } else { '?' };
-                self.path = format!("{}{join}{}={}", self.path, escaped(name), escaped(key.expose()));
-                self.key = Some(key);
+                let value = escaped(key.expose());
+                self.path = format!("{}{join}{}={value}", self.path, escaped(name));
+                self.key.push(Secret::new(value));
                 return Ok(());
             }
             Placement::Body => {
@@ -91,13 +100,12 @@ impl Outgoing {
         };
         value.set_sensitive(true);
         self.headers.insert(header, value);
-        self.key = Some(key);
         Ok(())
     }
 
-    /// What must not come back.
-    pub(super) fn key(&self) -> Option<&Secret> {
-        self.key.as_ref()
+    /// What must not come back, in any form.
+    pub(super) fn key(&self) -> &[Secret] {
+        &self.key
     }
 
     /// Gives up the body, which may be large.
@@ -119,6 +127,10 @@ impl Outgoing {
         }
         Ok(request)
     }
+}
+
+fn encoded(text: &str) -> Secret {
+    Secret::new(BASE64_STANDARD_NO_PAD.encode(text))
 }
 
 /// For a query; everything but letters and digits.

@@ -72,36 +72,52 @@ pub(super) fn plan(
     // a model that writes is no replacement for one that embeds
     let switched = switched.filter(|_| endpoint != Endpoint::Embeddings);
     let selected = select::select(catalogue, endpoint.format(), asked, switched)?;
-    let mut edits = Vec::new();
+    let planned = reserved(endpoint, &root, &body, &selected, held).map_err(|refusal| refusal.at(&selected.upstream));
+    let (reserve, mut edits) = planned?;
     if selected.vendor_name != asked {
         edits.push(("model", Node::quote(&selected.vendor_name)));
     }
+    let options = (endpoint == Endpoint::Chat).then(|| usage_option(&root, &body)).flatten();
+    let hide_usage = options.is_some();
+    edits.extend(options.map(|options| ("stream_options", options)));
+    drop(root);
+    let body = if edits.is_empty() { body } else { edited(&body, &edits)? };
+    Ok(Plan { selected, reserve, body, hide_usage })
+}
+
+/// What is reserved for the call, and what has to be set in it for that to be the most it can use.
+fn reserved(
+    endpoint: Endpoint,
+    root: &Node<'_>,
+    body: &[u8],
+    selected: &Selected,
+    held: &Held,
+) -> Result<(Reserve, Vec<(&'static str, String)>), Refusal> {
+    let mut edits = Vec::new();
+    let (mut budgeted, mut in_dollars) = (false, false);
     let (input, output) = match *held {
         // what only counts tokens costs nothing, whatever it counts
         Held::Budget { left, priced } if endpoint != Endpoint::CountTokens => {
-            let (bound, missing) = within(endpoint, &root, body.len(), &selected, left, priced)?;
+            (budgeted, in_dollars) = (true, priced);
+            let (bound, missing) = within(endpoint, root, body.len(), selected, left, priced)?;
             edits.extend(missing.map(|(field, cap)| (field, cap.to_string())));
             let cap = missing.map(|(_, cap)| cap).or(bound.cap).unwrap_or(0);
             (bound.input, bound.choices.saturating_mul(cap))
         }
         _ => {
-            let bound = bound::bound(endpoint, &root, body.len(), image_tokens(&selected));
+            let bound = bound::bound(endpoint, root, body.len(), image_tokens(selected));
             let bound = bound.unwrap_or(Bound::of_bytes(body.len()));
             let most = selected.model.as_ref().and_then(|model| model.max_output);
-            let cap = bound.cap.or(most).filter(|_| endpoint.cap_field().is_some()).unwrap_or(0);
+            let writes = endpoint.cap_field(selected.upstream.cap).is_some();
+            let cap = bound.cap.or(most).filter(|_| writes).unwrap_or(0);
             (bound.input, bound.choices.saturating_mul(cap))
         }
     };
-    let options = (endpoint == Endpoint::Chat).then(|| usage_option(&root, &body)).flatten();
-    let hide_usage = options.is_some();
-    edits.extend(options.map(|options| ("stream_options", options)));
     let price = selected.model.as_ref().and_then(|model| model.price);
     let bound =
         Amount { tokens: input.saturating_add(output), micros: price.map_or(0, |price| price.at_most(input, output)) };
-    drop(root);
-    let body = if edits.is_empty() { body } else { edited(&body, &edits)? };
-    let reserve = Reserve { model: selected.name.clone(), upstream: selected.upstream_name.clone(), bound, price };
-    Ok(Plan { selected, reserve, body, hide_usage })
+    let (model, upstream) = (selected.name.clone(), selected.upstream_name.clone());
+    Ok((Reserve { model, upstream, bound, price, budgeted, priced: in_dollars }, edits))
 }
 
 fn asked_model<'r>(root: &'r Node<'_>) -> Result<&'r str, Refusal> {
@@ -140,13 +156,18 @@ fn within(
     if priced && selected.model.as_ref().is_none_or(|model| model.price.is_none()) {
         return Err(Refusal::field(
             "model",
-            format_args!("a budget in dollars is in force and no price is configured for `{name}` (`input_usd` and `output_usd` of [model.\"{name}\"])"),
+            format_args!(
+                "a budget in dollars is in force and no price is configured for `{name}` (`input_usd` and `output_usd` of [model.\"{name}\"])"
+            ),
         ));
     }
     let refuse = |unbounded: super::content::Unbounded| Refusal::field(&unbounded.field, unbounded.cause);
     unbounded::check(endpoint, root, priced).map_err(refuse)?;
+    if endpoint == Endpoint::Chat {
+        obeyed_cap(root, selected)?;
+    }
     let bound = bound::bound(endpoint, root, bytes, image_tokens(selected)).map_err(refuse)?;
-    let (Some(field), None) = (endpoint.cap_field(), bound.cap) else { return Ok((bound, None)) };
+    let (Some(field), None) = (endpoint.cap_field(selected.upstream.cap), bound.cap) else { return Ok((bound, None)) };
     if endpoint == Endpoint::Messages {
         return Err(Refusal::field(field, "it is missing, and a budget needs it"));
     }
@@ -161,6 +182,22 @@ fn within(
         ));
     }
     Ok((bound, Some((field, cap))))
+}
+
+/// A cap that the upstream does not know it would ignore.
+fn obeyed_cap(root: &Node<'_>, selected: &Selected) -> Result<(), Refusal> {
+    let (cap, name) = (selected.upstream.cap, &selected.upstream_name);
+    let (obeyed, other) = (cap.as_str(), cap.other().as_str());
+    if root.get(obeyed).is_some() || root.get(other).is_none() {
+        return Ok(());
+    }
+    Err(Refusal::field(
+        other,
+        format_args!(
+            "the upstream `{name}` caps the output by `{obeyed}`, so under a budget this is no cap: send that one \
+             (or have `cap_field` of [upstream.{name}] say which it obeys)"
+        ),
+    ))
 }
 
 /// Nothing where nothing is configured of the model at all.
@@ -192,7 +229,7 @@ fn edited(body: &[u8], edits: &[(&str, String)]) -> Result<Bytes, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llm::{Format, Upstream};
+    use crate::llm::{CapField, Format, Upstream};
     use sandbar_policy::{Host, Price};
 
     const ANY: &str = "vendor-of-any";
@@ -207,6 +244,7 @@ mod tests {
             path: String::new(),
             secret: None,
             any_model: true,
+            cap: CapField::MaxCompletionTokens,
         };
         let price = Some(Price { input: 1_000_000, output: 2_000_000, cached_input: 0, cache_write: 0 });
         let model = Model { upstream: ANY.into(), vendor_name: None, price, max_output: None, image_tokens: 0 };
@@ -238,10 +276,43 @@ mod tests {
         let held = Held::Budget { left: u64::MAX, priced: true };
         let refused = planned(Endpoint::Chat, r#"{"model":"m"}"#, &held).expect_err("no cap");
         assert!(refused.contains("`max_completion_tokens`") && refused.contains("`max_output`"), "{refused}");
-        let refused = planned(Endpoint::Chat, r#"{"model":"other","max_tokens":1}"#, &held).expect_err("no price");
+        let refused =
+            planned(Endpoint::Chat, r#"{"model":"other","max_completion_tokens":1}"#, &held).expect_err("no price");
         assert!(refused.contains("no price is configured for `other`"), "{refused}");
-        let (_, bound) = planned(Endpoint::Chat, r#"{"model":"m","max_tokens":9}"#, &held).expect("a plan");
-        assert_eq!(bound, Amount { tokens: 28 + 9, micros: 28 + 18 });
+        let (_, bound) = planned(Endpoint::Chat, r#"{"model":"m","max_completion_tokens":9}"#, &held).expect("a plan");
+        assert_eq!(bound, Amount { tokens: 39 + 9, micros: 39 + 18 });
+    }
+
+    #[test]
+    fn only_the_field_that_the_upstream_obeys_is_a_cap() {
+        let held = Held::Budget { left: 1000, priced: false };
+        let other = r#"{"model":"m","max_tokens":9}"#;
+        let refused = planned(Endpoint::Chat, other, &held).expect_err("no cap");
+        assert!(refused.starts_with("`max_tokens`: ") && refused.contains("`max_completion_tokens`"), "{refused}");
+        let both = r#"{"model":"m","max_tokens":90,"max_completion_tokens":9}"#;
+        let (_, bound) = planned(Endpoint::Chat, both, &held).expect("a plan");
+        assert_eq!(bound.tokens, both.len() as u64 + 90, "whichever it obeys");
+        assert!(planned(Endpoint::Chat, other, &Held::Counted).is_ok());
+        let mut catalogue = catalogue();
+        catalogue.upstreams.get_mut(ANY).expect("an upstream").cap = CapField::MaxTokens;
+        let of =
+            |body: &'static str| plan(Endpoint::Chat, Bytes::from_static(body.as_bytes()), &catalogue, None, &held);
+        assert_eq!(of(other).expect("a plan").reserve.bound.tokens, other.len() as u64 + 9);
+        assert!(of(r#"{"model":"m","max_completion_tokens":9}"#).is_err());
+        assert!(of(r#"{"model":"m"}"#).expect("a plan").body.starts_with(b"{\"max_tokens\":"));
+    }
+
+    #[test]
+    fn what_was_known_of_a_budget_is_told_to_the_books() {
+        for (held, told) in [
+            (Held::Counted, (false, false)),
+            (Held::Budget { left: 1000, priced: false }, (true, false)),
+            (Held::Budget { left: 1000, priced: true }, (true, true)),
+        ] {
+            let body = Bytes::from_static(br#"{"model":"m"}"#);
+            let reserve = plan(Endpoint::Chat, body, &catalogue(), None, &held).expect("a plan").reserve;
+            assert_eq!((reserve.budgeted, reserve.priced), told);
+        }
     }
 
     #[test]

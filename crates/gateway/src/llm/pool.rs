@@ -17,7 +17,7 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sandbar_policy::Host;
 
-use super::Upstream;
+use super::{Upstream, room::Shared};
 use crate::{
     Gateway,
     dial::{Alpn, Chosen},
@@ -61,6 +61,8 @@ struct Shelf {
 
 #[derive(Clone, Default)]
 pub(crate) struct Pool {
+    /// Memory for requests on their way to an upstream.
+    pub(super) memory: Shared,
     shelves: Arc<Mutex<HashMap<Place, Shelf>>>,
 }
 

@@ -4,7 +4,7 @@ use hyper::{Response, StatusCode, header};
 use sandbar_policy::Short;
 use serde_json::{Map, Value, json};
 
-use super::Format;
+use super::{Format, Upstream};
 use crate::{Refused, body, body::Body};
 
 /// Why a call is not made, or has no answer.
@@ -17,11 +17,18 @@ pub(super) struct Refusal {
     param: Option<String>,
     more: Map<String, Value>,
     retry_after: Option<u64>,
+    /// Host and port of the one that would have been asked, if that was known.
+    pub(super) upstream: Option<(String, u16)>,
 }
 
 impl Refusal {
     fn new(status: StatusCode, code: &'static str, message: String) -> Self {
-        Self { status, code, message, param: None, more: Map::new(), retry_after: None }
+        Self { status, code, message, param: None, more: Map::new(), retry_after: None, upstream: None }
+    }
+
+    /// Of a call that would have gone there.
+    pub(super) fn at(self, upstream: &Upstream) -> Self {
+        Self { upstream: Some((upstream.host.to_string(), upstream.port)), ..self }
     }
 
     /// The request itself is the reason.
@@ -76,6 +83,12 @@ impl Refusal {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
+    /// There is no memory for the request.
+    pub(super) fn crowded() -> Self {
+        let refusal = Self::unavailable("too many large requests are under way: try again in a moment".into());
+        Self { retry_after: Some(1), ..refusal }
+    }
+
     pub(super) fn ending() -> Self {
         Self::unavailable("the gateway is ending".into())
     }
@@ -85,6 +98,10 @@ impl Refusal {
         let (session, short) = match refused {
             Refused::Unavailable(cause) => {
                 return Self::unavailable(format!("the budget cannot be kept, so nothing is spent: {cause}"));
+            }
+            Refused::Changed => {
+                let refusal = Self::unavailable("the budget changed while the call was planned: try again".into());
+                return Self { retry_after: Some(1), ..refusal };
             }
             Refused::Short { session, short } => (session, short),
         };

@@ -2,7 +2,7 @@
 
 use hyper::Method;
 
-use super::Format;
+use super::{CapField, Format};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Endpoint {
@@ -24,6 +24,8 @@ pub(super) enum Route {
 }
 
 impl Endpoint {
+    const ALL: [Self; 5] = [Self::Chat, Self::Responses, Self::Embeddings, Self::Messages, Self::CountTokens];
+
     pub(super) fn format(self) -> Format {
         match self {
             Self::Chat | Self::Responses | Self::Embeddings => Format::OpenAi,
@@ -42,10 +44,21 @@ impl Endpoint {
         }
     }
 
-    /// The field that caps the output, where one is set if it is missing.
-    pub(super) fn cap_field(self) -> Option<&'static str> {
+    /// Where clients find it.
+    pub(super) fn own_path(self) -> &'static str {
         match self {
-            Self::Chat => Some("max_completion_tokens"),
+            Self::Chat => "/llm/openai/v1/chat/completions",
+            Self::Responses => "/llm/openai/v1/responses",
+            Self::Embeddings => "/llm/openai/v1/embeddings",
+            Self::Messages => "/llm/anthropic/v1/messages",
+            Self::CountTokens => "/llm/anthropic/v1/messages/count_tokens",
+        }
+    }
+
+    /// The field that caps the output, where one is set if it is missing. `chat`: the one that the upstream obeys.
+    pub(super) fn cap_field(self, chat: CapField) -> Option<&'static str> {
+        match self {
+            Self::Chat => Some(chat.as_str()),
             Self::Responses => Some("max_output_tokens"),
             Self::Messages => Some("max_tokens"),
             Self::Embeddings | Self::CountTokens => None,
@@ -72,18 +85,14 @@ pub(super) fn there(format: Format) -> &'static str {
 }
 
 pub(super) fn route(method: &Method, path: &str) -> Route {
-    let endpoint = match path {
-        "/llm/openai/v1/models" if method == Method::GET => return Route::Models(Format::OpenAi),
-        "/llm/anthropic/v1/models" if method == Method::GET => return Route::Models(Format::Anthropic),
-        "/llm/openai/v1/chat/completions" => Endpoint::Chat,
-        "/llm/openai/v1/responses" => Endpoint::Responses,
-        "/llm/openai/v1/embeddings" => Endpoint::Embeddings,
-        "/llm/anthropic/v1/messages" => Endpoint::Messages,
-        "/llm/anthropic/v1/messages/count_tokens" => Endpoint::CountTokens,
-        _ if path.starts_with("/llm/anthropic") => return Route::Nothing(Format::Anthropic),
-        _ => return Route::Nothing(Format::OpenAi),
-    };
-    if method == Method::POST { Route::Call(endpoint) } else { Route::Nothing(endpoint.format()) }
+    match (method, path) {
+        (&Method::GET, "/llm/openai/v1/models") => return Route::Models(Format::OpenAi),
+        (&Method::GET, "/llm/anthropic/v1/models") => return Route::Models(Format::Anthropic),
+        _ => {}
+    }
+    let endpoint = Endpoint::ALL.into_iter().find(|endpoint| endpoint.own_path() == path);
+    let meant = if path.starts_with("/llm/anthropic") { Format::Anthropic } else { Format::OpenAi };
+    endpoint.filter(|_| method == Method::POST).map_or(Route::Nothing(meant), Route::Call)
 }
 
 #[cfg(test)]

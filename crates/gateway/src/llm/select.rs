@@ -101,11 +101,21 @@ fn other_format(name: &str, speaks: Format, asked: Format, switched: bool) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::llm::CapField;
     use sandbar_policy::Host;
 
     fn upstream(format: Format, any_model: bool) -> Upstream {
         let host = Host::Name("vendor.test".into());
-        Upstream { format, tls: true, host, port: 443, path: String::new(), secret: None, any_model }
+        Upstream {
+            format,
+            tls: true,
+            host,
+            port: 443,
+            path: String::new(),
+            secret: None,
+            any_model,
+            cap: CapField::MaxTokens,
+        }
     }
 
     fn model(upstream: &str, vendor_name: Option<&str>) -> Model {

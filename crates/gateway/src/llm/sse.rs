@@ -3,8 +3,9 @@
 
 use bytes::{Bytes, BytesMut};
 
-/// A larger event passes in pieces that are not read. The last event of a Responses stream repeats the whole answer.
-const LARGEST: usize = 8 << 20;
+/// A larger event passes in pieces that are not read, and what it says of usage is not known: only the last event of a
+/// Responses stream, which repeats the whole answer, comes near.
+const LARGEST: usize = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Piece {
@@ -171,6 +172,16 @@ mod tests {
         assert_eq!(data(b": comment\n\n"), None);
         assert_eq!(with_data(b"id: 1\ndata: {}\r\n\r\n", b"[]").as_deref(), Some(&b"id: 1\ndata: []\r\n\r\n"[..]));
         assert_eq!(with_data(b"data: 1\ndata: 2\n\n", b""), None);
+    }
+
+    #[test]
+    fn no_more_than_a_mebibyte_of_an_event_is_kept() {
+        let mut splitter = Splitter::default();
+        for _ in 0..64 {
+            splitter.push(&[b'x'; 32 << 10]);
+            assert!(splitter.kept.len() <= 1 << 20);
+        }
+        assert!(splitter.oversized);
     }
 
     #[test]

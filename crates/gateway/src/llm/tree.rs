@@ -5,6 +5,8 @@ use std::{borrow::Cow, cell::Cell, collections::HashSet, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
+use super::unbounded::shown;
+
 /// More values in one request are refused: they would take a multiple of its size in memory.
 const VALUES: usize = 1 << 20;
 /// Above this many members, looking for twins by comparing each with each would take long.
@@ -135,7 +137,7 @@ impl<'b> Visitor<'b> for Seed<'_> {
             let twin =
                 if map.len() < FEW { map.iter().any(|(other, _)| *other == key) } else { !seen.insert(key.clone()) };
             if twin {
-                return Err(A::Error::custom(format_args!("the member `{}` stands twice", key.escape_debug())));
+                return Err(A::Error::custom(format_args!("the member `{}` stands twice", shown(&key))));
             }
             map.push((key, members.next_value_seed(Seed(self.0))?));
         }

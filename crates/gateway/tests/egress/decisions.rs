@@ -178,6 +178,54 @@ async fn a_connection_that_a_person_allowed_is_not_asked_about_again() {
 }
 
 #[tokio::test]
+async fn a_deny_rule_that_comes_while_a_person_is_asked_wins() {
+    let server = Server::tls().await;
+    let port = server.port();
+    let target = format!("a.example.test:{port}");
+    let whole = (Ask, target.as_str());
+    let world = World::new(&[whole]).await;
+    let ((_, text), ()) = tokio::join!(world.connect_raw(&target), async {
+        let (_, answer) = world.question().await;
+        world.warden.rules(&[whole, (Deny, "a.example.test:*")]);
+        answer.send(Answer::Allow).expect("it waits");
+    });
+    assert!(text.starts_with("HTTP/1.1 403 ") && text.contains("the rule `a.example.test:*`"), "{text}");
+
+    // one that looks into requests makes the connection one that is looked into
+    world.warden.rules(&[whole]);
+    let (reply, ()) = tokio::join!(world.get("a.example.test", port, "/x", &[]), async {
+        let (_, answer) = world.question().await;
+        world.warden.rules(&[whole, (Deny, "a.example.test:* GET /x")]);
+        answer.send(Answer::Allow).expect("it waits");
+    });
+    assert_eq!(reply.status, 403, "{}", reply.text());
+
+    let asked = format!("{target} GET /**");
+    world.warden.rules(&[(Ask, &asked)]);
+    let (reply, ()) = tokio::join!(world.get("a.example.test", port, "/x", &[]), async {
+        let (_, answer) = world.question().await;
+        world.warden.rules(&[(Ask, &asked), (Deny, "a.example.test:* GET /x")]);
+        answer.send(Answer::Allow).expect("it waits");
+    });
+    assert_eq!(reply.status, 403, "{}", reply.text());
+    assert!(server.seen().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_denied_is_told_and_recorded_briefly() {
+    let world = World::new(&[(Deny, "a.example.test /**")]).await;
+    let path = format!("/{}", "%1b[2J".repeat(200));
+    let reply = world.plain(&format!("http://a.example.test{path}"), &[]).await;
+    assert_eq!(reply.status, 403);
+    assert!(reply.text().len() < 500, "{}", reply.text());
+    let fact = world.warden.fact("the denial", |fact| fact.path.is_some()).await;
+    let shown = fact.path.unwrap_or_default();
+    assert!(shown.starts_with("/%1b[2J") && shown.len() <= 200 + '…'.len_utf8(), "{shown}");
+    let Outcome::Denied(reason) = fact.outcome else { panic!("{:?}", fact.outcome) };
+    assert_eq!(reason, "a.example.test is refused by the rule `a.example.test /**`.");
+}
+
+#[tokio::test]
 async fn who_goes_away_stops_asking() {
     let world = World::new(&[(Ask, "a.example.test")]).await;
     let mut stream = world.dial().await;

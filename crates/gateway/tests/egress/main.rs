@@ -1,5 +1,6 @@
 //! The gateway's egress half against real servers on loopback, asked by a scripted warden.
 
+mod bounds;
 mod broken;
 mod certificates;
 mod client;

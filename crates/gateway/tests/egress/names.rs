@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use sandbar_policy::Effect::Allow;
+use sandbar_policy::Effect::{Allow, Deny};
 use tokio::net::UdpSocket;
 
 use crate::{
@@ -149,6 +149,63 @@ async fn addresses_are_vetted_however_they_are_written() {
         assert!(refused, "{host}: {answer}");
     }
     assert_eq!(server.connections.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_denied_address_is_denied_by_every_name() {
+    let server = Server::plain().await;
+    let port = server.port();
+    let world = World::new(&[
+        (Allow, &format!("a.example.test:{port}")),
+        (Allow, &format!("b.example.test:{port} GET /")),
+        (Deny, "127.0.0.1:*"),
+    ])
+    .await;
+    let (_, answer) = world.connect_raw(&format!("a.example.test:{port}")).await;
+    assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("by the rule `127.0.0.1:*`"), "{answer}");
+    let reply = world.plain(&format!("http://b.example.test:{port}/"), &[]).await;
+    assert!(reply.status == 403 && reply.text().contains("by the rule `127.0.0.1:*`"), "{}", reply.text());
+    world.warden.denied("127.0.0.1 is refused by the rule").await;
+    assert_eq!(server.connections.load(Ordering::Relaxed), 0);
+    world.warden.rules(&[(Allow, &format!("a.example.test:{port}"))]);
+    assert!(world.connect_raw(&format!("a.example.test:{port}")).await.1.starts_with("HTTP/1.1 200 "), "the control");
+}
+
+/// In a network of its own, where a public address can be the host's.
+#[tokio::test]
+async fn a_public_address_of_the_host_is_the_host() {
+    const NAME: &str = "names::a_public_address_of_the_host_is_the_host";
+    const INSIDE: &str = "EGRESS_TEST_INSIDE";
+    const OWN: &str = "8.8.8.8";
+    if std::env::var_os(INSIDE).is_none() {
+        let program = std::env::current_exe().expect("this test");
+        let make =
+            format!("ip link set lo up && ip addr add {OWN}/32 dev lo && touch \"$0\" && exec \"$1\" --exact {NAME}");
+        let made = tempfile::NamedTempFile::new().expect("a file").into_temp_path();
+        std::fs::remove_file(&made).expect("removed");
+        let run = std::process::Command::new("unshare")
+            .args(["--user", "--map-root-user", "--net", "sh", "-c", &make])
+            .args([made.as_os_str(), program.as_os_str()])
+            .env(INSIDE, "1")
+            .output();
+        match run {
+            Ok(run) if made.exists() => assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout)),
+            Ok(run) => eprintln!("not run: {NAME}: no network can be made: {}", String::from_utf8_lossy(&run.stderr)),
+            Err(error) => eprintln!("not run: {NAME}: no network can be made: {error}"),
+        }
+        return;
+    }
+    let listener = tokio::net::TcpListener::bind((OWN, 0)).await.expect("a listener");
+    let port = listener.local_addr().expect("an address").port();
+    let mut settings = settings();
+    settings.hosts.insert("a.example.test".into(), vec![OWN.parse().expect("an address")]);
+    let world = World::with(&[(Allow, &format!("a.example.test:{port}"))], settings.clone()).await;
+    let (_, answer) = world.connect_raw(&format!("a.example.test:{port}")).await;
+    assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("an address of the host itself"), "{answer}");
+    settings.private.push(format!("{OWN}/32").parse().expect("a range"));
+    world.gateway.configure(settings).expect("settings");
+    let (_, answer) = world.connect_raw(&format!("a.example.test:{port}")).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "the operator listed it: {answer}");
 }
 
 #[tokio::test]

@@ -99,6 +99,27 @@ async fn basic_and_query_are_swapped() {
 }
 
 #[tokio::test]
+async fn what_comes_back_in_a_head_is_the_placeholder() {
+    let server = Server::tls().await;
+    let world = world(&server, "query:key").await;
+    world.warden.secret("token", Some("a b&c=d"));
+    world.warden.grant("header", "ph_header_2", &["secret.example.test"], "header:x-key:{}");
+    world.warden.secret("header", Some("s3cret-2"));
+    world.warden.grant("basic", "ph_basic_3", &["secret.example.test"], "basic:git");
+    world.warden.secret("basic", Some("s3cret-3"));
+    let basic = format!("Basic {}", STANDARD.encode("git:ph_basic_3"));
+    let path = format!("/back?key={PLACEHOLDER}&z=1");
+    let headers = [("x-key", "ph_header_2"), ("authorization", basic.as_str())];
+    let reply = world.get("secret.example.test", server.port(), &path, &headers).await;
+    assert_eq!(reply.status, 302);
+    let seen = server.last();
+    assert!(seen.target.contains("key=a%20b%26c%3Dd") && seen.headers["x-key"] == "s3cret-2", "{seen:?}");
+    assert_eq!(reply.headers["location"], format!("https://elsewhere.test/next?key={PLACEHOLDER}&z=1").as_str());
+    assert_eq!(reply.headers["x-key"], "ph_header_2");
+    assert_eq!(reply.headers["authorization"], basic.as_str());
+}
+
+#[tokio::test]
 async fn a_body_is_swapped_wherever_it_is_cut() {
     let server = Server::tls().await;
     let world = world(&server, "body").await;

@@ -246,6 +246,20 @@ async fn answer(mut request: Request<Incoming>, seen: &Mutex<Vec<Seen>>, step: A
             response.headers_mut().insert("upgrade", HeaderValue::from_static("websocket"));
             response
         }
+        "/back" => {
+            let mut response = Response::new(bytes(""));
+            *response.status_mut() = StatusCode::FOUND;
+            let query = parts.uri.query().unwrap_or_default();
+            let location = format!("https://elsewhere.test/next?{query}");
+            response.headers_mut().insert("location", location.parse().expect("a header"));
+            for name in ["authorization", "x-key"] {
+                if let Some(value) = seen.lock().expect("lock").last().and_then(|seen| seen.headers.get(name).cloned())
+                {
+                    response.headers_mut().insert(name, value);
+                }
+            }
+            response
+        }
         "/slow" => {
             tokio::time::sleep(Duration::from_millis(300)).await;
             Response::new(bytes("slow"))

@@ -70,6 +70,10 @@ async fn one_client_connection_uses_one_of_the_server() {
         let url = format!("https://a.example.test:{port}/slow?{number}");
         async move { sender.send_request(request("GET", &url, &[], "")).await.expect("an answer").status() }
     });
+    // which tells the client how many there may be at a time; the rest waits inside it
+    let mut first = sender.clone();
+    let url = format!("https://a.example.test:{port}/first");
+    Reply::read(first.send_request(request("GET", &url, &[], "")).await.expect("an answer")).await;
     let statuses = futures_util::future::join_all(asked).await;
     assert!(statuses.iter().all(|status| *status == 200));
     assert_eq!(server.connections.load(std::sync::atomic::Ordering::Relaxed), 1);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use sandbar_gateway::Outcome;
 use sandbar_policy::Effect::Allow;
 use tokio::{
@@ -10,7 +12,7 @@ use tokio::{
 };
 
 use crate::{
-    client::ends,
+    client::{Reply, ends, raw, request},
     server::Server,
     world::{World, settings},
 };
@@ -54,7 +56,7 @@ async fn bytes_that_come_with_connect_are_not_lost() {
     let (listener, port) = listener().await;
     let world = World::new(&[(Allow, &format!("a.example.test:{port}"))]).await;
     let mut client = world.dial().await;
-    let eager = format!("CONNECT a.example.test:{port} HTTP/1.1\r\nHost: a\r\n\r\nSSH-2.0-eager");
+    let eager = format!("CONNECT a.example.test:{port} HTTP/1.1\r\nHost: a\r\n\r\nSSH-2.0-eager\r\n");
     client.write_all(eager.as_bytes()).await.expect("written");
     let (mut server, _) = listener.accept().await.expect("a connection");
     let mut buffer = [0; 13];
@@ -72,6 +74,73 @@ async fn another_sni_than_the_host_is_refused() {
     assert!(error.to_string().contains("UnrecognisedName"), "{error}");
     world.warden.denied("asks for `b.example.test`").await;
     assert!(world.tls_as(&target, "a.example.test", &[]).await.is_ok(), "the control");
+}
+
+#[tokio::test]
+async fn plain_http_inside_connect_fronts_for_nobody() {
+    let server = Server::plain().await;
+    let port = server.port();
+    let target = format!("a.example.test:{port}");
+    let world = World::new(&[(Allow, &target)]).await;
+    for line in ["GET / HTTP/1.1", "PROPFIND / HTTP/1.1", "\r\nget / HTTP/1.1"] {
+        let mut tunnel = world.connect(&target).await;
+        let asked = format!("{line}\r\nHost: b.example.test:{port}\r\n\r\n");
+        let answer = raw(&mut tunnel, asked.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 421 "), "{line}: {answer}");
+    }
+    // in pieces too
+    let mut tunnel = world.connect(&target).await;
+    tunnel.write_all(b"GE").await.expect("written");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let answer = raw(&mut tunnel, format!("T / HTTP/1.1\r\nHost: b.example.test:{port}\r\n\r\n").as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+    assert!(server.seen().is_empty(), "nothing was sent");
+
+    let mut tunnel = world.connect(&target).await;
+    let answer = raw(&mut tunnel, format!("GET /x HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let fact = world.warden.fact("the request", |fact| fact.outcome == Outcome::Done { status: Some(200) }).await;
+    assert_eq!(fact.path.as_deref(), Some("/x"), "it is judged and recorded as a request");
+    assert!(world.warden.facts().iter().all(|fact| fact.outcome != Outcome::Opened), "none of them was a tunnel");
+}
+
+#[tokio::test]
+async fn http2_in_plain_inside_connect_is_judged_too() {
+    let server = Server::plain().await;
+    let port = server.port();
+    let target = format!("a.example.test:{port}");
+    let world = World::new(&[(Allow, &target)]).await;
+    let io = TokioIo::new(world.connect(&target).await);
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    let mut ask = async |host: &str| {
+        let asked = request("POST", &format!("http://{host}.example.test:{port}/x"), &[], "body");
+        Reply::read(sender.send_request(asked).await.expect("an answer")).await
+    };
+    assert_eq!(ask("b").await.status, 421);
+    assert!(server.seen().is_empty());
+    let reply = ask("a").await;
+    assert_eq!((reply.status, reply.text().as_str()), (200, "body"));
+    assert_eq!(server.last().version, hyper::Version::HTTP_2, "servers of gRPC speak nothing else");
+}
+
+#[tokio::test]
+async fn a_word_without_a_line_passes_and_never_becomes_a_request() {
+    let (listener, port) = listener().await;
+    let world = World::new(&[(Allow, &format!("a.example.test:{port}"))]).await;
+    for (rest, passes) in [(&b" more\n"[..], true), (b" / HTTP/1.1\r\nHost: b\r\n\r\n", false)] {
+        let (mut client, mut server) = pair(&world, &listener, port).await;
+        client.write_all(b"HELLO").await.expect("written");
+        let mut word = [0; 5];
+        server.read_exact(&mut word).await.expect("the word, before the line is whole");
+        client.write_all(rest).await.expect("written");
+        client.shutdown().await.expect("half closed");
+        let mut got = Vec::new();
+        // a reset is an end too
+        drop(server.read_to_end(&mut got).await);
+        assert_eq!(got, if passes { rest } else { b"" });
+    }
+    world.warden.denied("would have become a request").await;
 }
 
 #[tokio::test]

@@ -151,6 +151,11 @@ impl World {
     }
 
     pub(crate) async fn with(rules: &[(Effect, &str)], settings: Settings) -> Self {
+        Self::behind(rules, Gateway::new(settings).expect("a gateway")).await
+    }
+
+    /// One of the gates of this gateway.
+    pub(crate) async fn behind(rules: &[(Effect, &str)], gateway: Gateway) -> Self {
         let (asked, questions) = mpsc::unbounded_channel();
         let warden = Arc::new(Script {
             policy: RwLock::new(Arc::new(compile(rules))),
@@ -160,7 +165,6 @@ impl World {
             facts: Mutex::default(),
             revealed: AtomicU64::new(0),
         });
-        let gateway = Gateway::new(settings).expect("a gateway");
         let authority = Arc::new(Authority::generate("sbx-test").expect("an authority"));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let proxy = listener.local_addr().expect("its address");

@@ -148,3 +148,48 @@ async fn calls_of_one_sandbox_are_bounded_also_those_whose_client_has_gone() {
     }
     panic!("the places of calls that ended are still taken");
 }
+
+/// Says how large it is, and sends a little of it now and then.
+async fn dawdle(world: &World, size: usize) -> tokio::task::JoinHandle<()> {
+    let stream = tokio::net::TcpStream::connect(world.gate).await.expect("a connection");
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("a handshake");
+    tokio::spawn(connection);
+    let body = StreamBody::new(futures_util::stream::unfold((), |()| async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        Some((Ok::<_, std::convert::Infallible>(Frame::data(bytes::Bytes::from(" "))), ()))
+    }));
+    let asked = Request::post(CHAT).header("host", "gate").header("content-length", size).body(body);
+    let asked = asked.expect("a request");
+    tokio::spawn(async move { drop(sender.send_request(asked).await) })
+}
+
+#[tokio::test]
+async fn requests_of_one_sandbox_take_only_so_much_memory() {
+    let settings = Settings { head_timeout: Duration::from_millis(400), ..Settings::default() };
+    let world = World::with(budget(), true, settings.clone()).await;
+    // two of the largest, which is all there is for it
+    let dawdlers = [dawdle(&world, settings.llm_body).await, dawdle(&world, settings.llm_body).await];
+    let mut refused = None;
+    for _ in 0..100 {
+        let answer = post(world.gate, CHAT, &chat("hi")).await;
+        if answer.status == 503 {
+            refused = Some(answer);
+            break;
+        }
+        assert_eq!(answer.status, 200, "{}", answer.message());
+    }
+    let refused = refused.expect("there is room for everything");
+    assert!(refused.message().contains("too many large requests"), "{}", refused.message());
+    assert_eq!(refused.headers["retry-after"], "1");
+    for dawdler in dawdlers {
+        dawdler.abort();
+        drop(dawdler.await);
+    }
+    for _ in 0..100 {
+        if post(world.gate, CHAT, &chat("hi")).await.status == 200 {
+            return;
+        }
+    }
+    panic!("what dawdlers held is not given back");
+}

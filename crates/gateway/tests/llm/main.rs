@@ -1,6 +1,7 @@
 //! The LLM endpoints against a scripted upstream that speaks the vendors' true wire formats.
 
 mod client;
+mod facts;
 mod failures;
 mod refusals;
 mod settling;

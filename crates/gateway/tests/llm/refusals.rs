@@ -66,7 +66,7 @@ async fn a_price_that_is_missing_is_named() {
     body["model"] = "gpt-unpriced".into();
     let answer = post(world.gate, CHAT, &body).await;
     assert_eq!((answer.status, answer.json()["error"]["param"].clone()), (400, json!("model")));
-    assert!(answer.message().contains("`gpt-unpriced` (its `price`)"), "{}", answer.message());
+    assert!(answer.message().contains("`gpt-unpriced` (`input_usd`"), "{}", answer.message());
     let mut body = message("hi");
     body["model"] = "claude-that-nobody-configured".into();
     assert_eq!(post(world.gate, MESSAGES, &body).await.status, 400);
@@ -126,6 +126,75 @@ async fn what_cannot_be_bounded_is_refused_under_a_budget_only() {
     for (path, body, _) in &cases {
         assert_eq!(post(world.gate, path, body).await.status, 200, "{body}");
     }
+}
+
+#[tokio::test]
+async fn a_field_that_nobody_knows_passes_only_without_a_budget() {
+    let world = world(Limits { tokens: Some(100_000), ..Limits::default() }, 0).await;
+    let cases = [
+        (CHAT, json!({"model": "gpt", "max_tokens": 5, "messages": [], "memory": true})),
+        (RESPONSES, json!({"model": "gpt", "input": "x", "memory": true})),
+        (EMBEDDINGS, json!({"model": "gpt", "input": "x", "memory": true})),
+        (MESSAGES, json!({"model": "claude", "max_tokens": 5, "messages": [], "memory": true})),
+    ];
+    for (path, body) in &cases {
+        let answer = post(world.gate, path, body).await;
+        assert_eq!(answer.status, 400, "{body}");
+        assert!(answer.message().starts_with("`memory`: it is not known to be bounded"), "{}", answer.message());
+    }
+    assert!(world.upstream.seen().is_empty());
+    world.clerk.books().limits = None;
+    for (path, body) in &cases {
+        assert_eq!(post(world.gate, path, body).await.status, 200, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_vendor_has_stored_cannot_be_sent_by_its_name() {
+    let world = world(Limits { tokens: Some(100_000), ..Limits::default() }, 0).await;
+    for (item, field) in [
+        (json!({"id": "msg_1"}), "input[0].id"),
+        (json!({"type": null, "id": "msg_1"}), "input[0].id"),
+        (json!({"type": "reasoning", "id": "rs_1", "summary": []}), "input[0].encrypted_content"),
+    ] {
+        let body = json!({"model": "gpt", "input": [item]});
+        let answer = post(world.gate, RESPONSES, &body).await;
+        assert_eq!((answer.status, answer.json()["error"]["param"].clone()), (400, json!(field)), "{body}");
+    }
+    assert!(world.upstream.seen().is_empty());
+}
+
+#[tokio::test]
+async fn betas_that_may_change_a_price_are_refused_for_dollars_only() {
+    let world = world(Limits { micros: Some(1_000_000), ..Limits::default() }, 0).await;
+    let asked = |betas: &'static str| {
+        let mut asked = request(MESSAGES, message("hi").to_string());
+        asked.headers_mut().insert("anthropic-beta", betas.parse().expect("a value"));
+        async { send(world.gate, asked).await.whole().await.expect("an answer") }
+    };
+    let usual = "claude-code-20250219,interleaved-thinking-2025-05-14";
+    assert_eq!(asked(usual).await.status, 200);
+    assert_eq!(world.upstream.seen()[0].headers["anthropic-beta"], usual);
+    let answer = asked("effort-2025-11-24, context-1m-2025-08-07").await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.message().starts_with("`anthropic-beta`: `context-1m-2025-08-07` "), "{}", answer.message());
+    world.clerk.books().limits = Some(Limits { tokens: Some(100_000), ..Limits::default() });
+    assert_eq!(asked("context-1m-2025-08-07").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_budget_that_comes_while_a_call_is_planned_holds_for_it() {
+    let world = World::new(None).await;
+    let coming = || Some(Limits { tokens: Some(10_000), ..Limits::default() });
+    world.clerk.books().coming = coming();
+    let answer = post(world.gate, CHAT, &json!({"model": "gpt", "messages": [{"content": "write:500"}]})).await;
+    assert_eq!(answer.json()["usage"]["completion_tokens"], 100, "capped");
+    let mut books = world.clerk.books();
+    (books.limits, books.coming) = (None, coming());
+    drop(books);
+    let stored = json!({"model": "gpt", "input": "x", "previous_response_id": "r"});
+    assert_eq!(post(world.gate, RESPONSES, &stored).await.status, 400);
+    assert_eq!(world.upstream.seen().len(), 1);
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ fn chat(prompt: &str, stream: bool) -> Value {
 #[tokio::test]
 async fn what_the_vendor_refuses_costs_nothing_and_passes_unchanged() {
     let world = World::new(budget()).await;
-    for (path, model, status) in [(CHAT, "gpt", 401), (CHAT, "gpt", 429), (CHAT, "gpt", 500), (MESSAGES, "claude", 529)]
+    for (path, model, status) in [(CHAT, "gpt", 401), (CHAT, "gpt", 429), (CHAT, "gpt", 503), (MESSAGES, "claude", 529)]
     {
         let prompt = format!("fail:{status}");
         let body = json!({"model": model, "max_tokens": 5, "messages": [{"role": "user", "content": prompt}]});
@@ -34,6 +34,39 @@ async fn what_the_vendor_refuses_costs_nothing_and_passes_unchanged() {
         assert_eq!((end.usage, end.free, end.status), (None, true, Some(status)));
     }
     assert_eq!(world.clerk.books().account.used, Amount::default());
+}
+
+#[tokio::test]
+async fn what_failed_after_it_may_have_begun_is_not_free() {
+    let world = World::new(budget()).await;
+    let mut stands = 0;
+    for (path, model, status) in [
+        (CHAT, "gpt", 500),
+        (CHAT, "gpt", 502),
+        (CHAT, "gpt", 408),
+        (MESSAGES, "claude", 500),
+        (MESSAGES, "claude", 524),
+    ] {
+        let prompt = format!("fail:{status}");
+        let body = json!({"model": model, "max_tokens": 5, "messages": [{"role": "user", "content": prompt}]});
+        let answer = post(world.gate, path, &body).await;
+        assert_eq!((answer.status, answer.json()["error"].is_object()), (status, true));
+        let (reservation, end) = world.last().await;
+        assert_eq!((end.usage, end.free, end.status), (None, false, Some(status)));
+        assert_eq!(end.note, Some(format!("the upstream answered {status}")));
+        stands += reservation.held.tokens;
+        assert_eq!(world.used(), stands);
+    }
+    // unless it says itself what was used
+    for (path, model) in [(CHAT, "gpt"), (MESSAGES, "claude")] {
+        let content = "fail:500 bill:1 write:3";
+        let body = json!({"model": model, "max_tokens": 5, "messages": [{"role": "user", "content": content}]});
+        assert_eq!(post(world.gate, path, &body).await.status, 500);
+        let (_, end) = world.last().await;
+        assert_eq!(end.usage.map(|usage| (usage.input, usage.output)), Some((3, 3)));
+        stands += 6;
+        assert_eq!(world.used(), stands);
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use http_body_util::Full;
 use hyper::Request;
 use sandbar_gateway::llm::Usage;
-use sandbar_policy::Limits;
+use sandbar_policy::{Limits, Placement};
 use serde_json::{Value, json};
 
 use crate::{
@@ -132,7 +132,7 @@ async fn a_missing_cap_is_set_under_a_budget_and_only_then() {
     let answer = send(world.gate, request(CHAT, body.clone())).await.whole().await.expect("an answer");
     // the model's most
     assert_eq!(answer.json()["usage"]["completion_tokens"], 100);
-    assert_eq!(world.upstream.seen()[0].body, body.replacen('{', "{\"max_completion_tokens\":100,", 1));
+    assert_eq!(world.upstream.seen()[0].body, body.replacen('{', "{\"max_tokens\":100,", 1));
     let (reservation, _) = world.last().await;
     assert_eq!(reservation.held.tokens, body.len() as u64 + 100);
     // what is left
@@ -187,6 +187,18 @@ async fn a_plain_upstream_without_a_key_works_and_gets_none() {
     let seen = &world.upstream.seen()[0];
     assert!(!seen.headers.contains_key("authorization"));
     assert_eq!(seen.headers["host"], format!("vendor.test:{}", world.upstream.address.port()).as_str());
+}
+
+#[tokio::test]
+async fn a_key_that_a_server_repeats_in_another_form_goes_no_further() {
+    let world = World::new(None).await;
+    for user in ["u", "us", "use"] {
+        world.clerk.books().placement = Some(Placement::Basic { user: user.into() });
+        let answer = post(world.gate, CHAT, &chat("fail:403 echo:1")).await;
+        let message = answer.message();
+        assert_eq!(message.trim_end_matches('='), "not allowed: Basic [key]");
+        assert!(!answer.headers.contains_key("www-authenticate"));
+    }
 }
 
 #[tokio::test]

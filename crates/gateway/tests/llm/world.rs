@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use sandbar_gateway::{
     Answer, Authority, Fact, Gateway, Grant, Held, Question, Refused, Reservation, Reserve, Secret, Settings,
     Settlement, Warden,
-    llm::{Catalogue, Format, Model, Upstream as Configured},
+    llm::{CapField, Catalogue, Format, Model, Upstream as Configured},
 };
 use sandbar_policy::{Account, Amount, Host, Limits, Placement, Policy, Price};
 use tokio_util::sync::CancellationToken;
@@ -29,6 +29,11 @@ pub(crate) struct Books {
     pub(crate) settled: Vec<(Reservation, Settlement)>,
     pub(crate) model: Option<String>,
     pub(crate) closed: bool,
+    /// Comes into force between a question for the budget and the reservation that follows.
+    pub(crate) coming: Option<Limits>,
+    /// Where keys go, if not where the vendors have them.
+    pub(crate) placement: Option<Placement>,
+    pub(crate) facts: Vec<Fact>,
     next: u64,
     held: BTreeMap<String, Amount>,
 }
@@ -71,7 +76,9 @@ impl Warden for Clerk {
         Answer::Deny("nobody is here".into())
     }
 
-    fn record(&self, _: Fact) {}
+    fn record(&self, fact: Fact) {
+        self.books().facts.push(fact);
+    }
 
     fn catalogue(&self) -> Arc<Catalogue> {
         Arc::clone(&self.catalogue.lock().unwrap_or_else(PoisonError::into_inner))
@@ -83,7 +90,8 @@ impl Warden for Clerk {
             "anthropic" => ("X-Api-Key", "{}"),
             _ => return None,
         };
-        Some((Secret::new(KEY.into()), Placement::Header { name: header.into(), format: format.into() }))
+        let usual = || Placement::Header { name: header.into(), format: format.into() };
+        Some((Secret::new(KEY.into()), self.books().placement.clone().unwrap_or_else(usual)))
     }
 
     fn model(&self) -> Option<String> {
@@ -91,17 +99,22 @@ impl Warden for Clerk {
     }
 
     fn budget(&self) -> Held {
-        let books = self.books();
-        match &books.limits {
+        let mut books = self.books();
+        let held = match &books.limits {
             Some(limits) => Held::Budget { left: books.account.left(limits), priced: limits.micros.is_some() },
             None => Held::Counted,
-        }
+        };
+        books.limits = books.coming.take().or(books.limits);
+        held
     }
 
     async fn reserve(&self, call: Reserve) -> Result<Reservation, Refused> {
         let (now, mut books) = (self.now(), self.books());
         if books.closed {
             return Err(Refused::Unavailable("the disk is full".into()));
+        }
+        if books.limits.is_some() && !call.budgeted {
+            return Err(Refused::Changed);
         }
         let limits = books.limits.unwrap_or_default();
         let admitted = books.account.admit(&limits, call.bound, now);
@@ -216,6 +229,7 @@ fn catalogue(port: u16, tls: bool) -> Catalogue {
         path: path.into(),
         secret: tls.then(|| "key".into()),
         any_model,
+        cap: CapField::MaxTokens,
     };
     let model = |upstream: &str, vendor_name: Option<&str>, price: Option<Price>| Model {
         upstream: upstream.into(),

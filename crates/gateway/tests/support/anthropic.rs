@@ -14,7 +14,7 @@ pub(crate) fn error(status: u16) -> Value {
     json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"})
 }
 
-fn usage(script: &Script, output: u64) -> Value {
+pub(crate) fn usage(script: &Script, output: u64) -> Value {
     json!({
         "input_tokens": script.input - script.cached, "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": script.cached,

@@ -15,7 +15,7 @@ pub(crate) fn error(status: u16) -> Value {
     json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
 }
 
-fn usage(script: &Script) -> Value {
+pub(crate) fn usage(script: &Script) -> Value {
     json!({
         "prompt_tokens": script.input,
         "completion_tokens": script.output(),

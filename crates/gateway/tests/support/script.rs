@@ -33,6 +33,8 @@ pub(crate) struct Script {
     pub(crate) tool: Option<String>,
     /// `fail:STATUS`.
     pub(crate) fail: Option<u16>,
+    /// `bill:1`: with its error it tells of usage.
+    pub(crate) bill: bool,
     /// `echo:1`: with its error it repeats the key it was sent, as some servers do.
     pub(crate) echo: bool,
     /// `slow:MS`: before the answer.
@@ -78,6 +80,7 @@ impl Script {
             capped: cap.is_some_and(|cap| cap < wanted),
             tool: told("call").map(str::to_owned),
             fail: number("fail").and_then(|status| u16::try_from(status).ok()),
+            bill: number("bill").is_some(),
             echo: number("echo").is_some(),
             slow: Duration::from_millis(number("slow").unwrap_or(0)),
             pause: Duration::from_millis(number("pause").unwrap_or(0)),

@@ -201,6 +201,13 @@ async fn answer(
             Wire::Messages | Wire::CountTokens => anthropic::error(status),
             _ => openai::error(status),
         };
+        if script.bill {
+            error["usage"] = match wire {
+                Wire::Messages => anthropic::usage(&script, script.words),
+                _ => openai::usage(&script),
+            };
+            count(script.input, script.output(), true);
+        }
         let key = headers.get("authorization").or(headers.get("x-api-key")).cloned();
         if let Some(key) = key.filter(|_| script.echo) {
             error["error"]["message"] = format!("not allowed: {}", key.to_str()?).into();

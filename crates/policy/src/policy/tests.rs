@@ -7,7 +7,7 @@ use Source::{Approval, Sandbox, Template};
 
 fn sets() -> Sets {
     let set = |name: &str, rules: &[&str]| (name.to_owned(), rules.iter().map(|rule| (*rule).to_owned()).collect());
-    [set("python", &["pypi.org", "Files.PythonHosted.org:443"]), set("empty", &[]), set("rust", &["*.crates.io"])]
+    [set("python", &["packages.example.org", "Files.Example.org:443"]), set("empty", &[]), set("rust", &["*.crates.example"])]
         .into()
 }
 
@@ -70,9 +70,9 @@ fn hosts_and_ports() {
         ("10.1.2.3", 443, "deny"),
         ("10.1.2.4", 5000, "deny"),
         ("2001:db8::1", 443, "allow [2001:db8::1]"),
-        ("pypi.org", 443, "allow @python → pypi.org"),
-        ("files.pythonhosted.org", 443, "allow @python → files.pythonhosted.org:443"),
-        ("files.pythonhosted.org", 80, "deny"),
+        ("packages.example.org", 443, "allow @python → packages.example.org"),
+        ("files.example.org", 443, "allow @python → files.example.org:443"),
+        ("files.example.org", 80, "deny"),
     ] {
         assert_eq!(connect(&policy, name, port), wanted, "{name}:{port}");
         if port == 443 {
@@ -264,8 +264,8 @@ fn findings_point_at_what_is_useless() {
         ),
         (&[(Allow, "a.org", Template), (Allow, "a.org:443,80", Template)], &["a.org: said twice: leave one out"]),
         (
-            &[(Allow, "pypi.org", Template), (Allow, "@python", Template)],
-            &["pypi.org: said by `@python → pypi.org` too: leave one out"],
+            &[(Allow, "packages.example.org", Template), (Allow, "@python", Template)],
+            &["packages.example.org: said by `@python → packages.example.org` too: leave one out"],
         ),
         (
             &[(Allow, "a.b.org", Template), (Allow, "*.b.org", Template)],
@@ -279,8 +279,8 @@ fn findings_point_at_what_is_useless() {
         (&[(Allow, "@rust", Template), (Allow, "@rust", Sandbox)], &["@rust: said twice: leave one out"]),
         (&[(Allow, "@python", Template), (Ask, "*", Template)], &["@python: never used: the ask rule `*` covers it"]),
         (
-            &[(Allow, "@python", Template), (Deny, "pypi.org", Template)],
-            &["@python → pypi.org: never used: the deny rule `pypi.org` says the same and goes before it"],
+            &[(Allow, "@python", Template), (Deny, "packages.example.org", Template)],
+            &["@python → packages.example.org: never used: the deny rule `packages.example.org` says the same and goes before it"],
         ),
         (
             &[(Allow, "169.254.169.254", Template)],

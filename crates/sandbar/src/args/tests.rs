@@ -102,7 +102,7 @@ fn what_the_gate_takes() {
     for line in [
         "sandbar create --allow @python --allow *.example.org:443,8443 --ask * --deny gist.github.com --secret A --secret B",
         "sandbar create --parent agent",
-        "sandbar run --allow pypi.org --allow @python -- pip --version",
+        "sandbar run --allow api.github.com --allow @github -- git --version",
         "sandbar net deny agent a.example b.example",
         "sandbar net log -f agent --from 12",
         "sandbar net sets --json",

@@ -24,7 +24,7 @@ pub(crate) enum Net {
 Examples:
   sandbar net allow agent api.github.com '*.example.org:443,8443'
   sandbar net allow agent 'api.github.com GET,HEAD /repos/**'
-  sandbar net allow agent @python"))]
+  sandbar net allow agent @github"))]
     Allow(Change),
     /// Refuse hosts to a sandbox, whatever else allows them
     #[command(after_help = format!("{RULES}\n

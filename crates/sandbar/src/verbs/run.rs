@@ -28,7 +28,7 @@ Examples:
   sandbar run -- python3 -c 'print(6 * 7)'
   sandbar run -t --workspace . -- bash          a shell over a copy of this directory
   sandbar run --workspace .:rw -- make          build in this directory itself
-  sandbar run --allow @python -- pip download requests
+  sandbar run --allow @github -- git clone https://github.com/OWNER/REPO
   cat data.csv | sandbar run -- sort | head")]
 pub(crate) struct Run {
     /// Bring a directory in as /workspace: a copy of it, or with :rw the directory itself

@@ -29,7 +29,7 @@ Examples:
   sandbar create --workspace .           work on a copy of this directory
   sandbar create --workspace .:rw        work in this directory itself
   sandbar create --from before-upgrade   with the files of a snapshot
-  sandbar create --allow @python --allow 'api.github.com GET' --secret GITHUB_TOKEN
+  sandbar create --allow @packages --allow 'api.github.com GET' --secret GITHUB_TOKEN
   id=$(sandbar create) && sandbar exec $id -- make test")]
 pub(crate) struct Create {
     /// What to call it; made up by default

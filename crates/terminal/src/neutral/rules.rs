@@ -17,7 +17,10 @@ const INPUT_MODES: &[u16] = &[1, 9, 66, 1000, 1002, 1003, 1004, 1005, 1006, 1015
 pub(super) fn escape(intermediates: &[u8], last: u8, input: InputModes) -> bool {
     match intermediates {
         // Save and restore the cursor, index, next line, reverse index.
-        [] => matches!(last, b'7' | b'8' | b'D' | b'E' | b'M') || (matches!(last, b'=' | b'>') && input == InputModes::Pass),
+        [] => {
+            matches!(last, b'7' | b'8' | b'D' | b'E' | b'M')
+                || (matches!(last, b'=' | b'>') && input == InputModes::Pass)
+        }
         // Line drawing and back; other character sets would leave the operator's letters wrong.
         [b'(' | b')'] => matches!(last, b'0' | b'B'),
         _ => false,
@@ -49,7 +52,9 @@ pub(super) fn csi<'a>(params: &'a [u8], intermediates: &[u8], last: u8, input: I
         (None, [], b'T') => numbers(rest).count() <= 1,
         // With numbers these set margins or speak a keyboard protocol.
         (None, [], b's' | b'u') => rest.is_empty(),
-        (None, [], b'@' | b'A'..=b'M' | b'P' | b'S' | b'X' | b'Z' | b'`' | b'a' | b'b' | b'd'..=b'f' | b'm' | b'r') => true,
+        (None, [], b'@' | b'A'..=b'M' | b'P' | b'S' | b'X' | b'Z' | b'`' | b'a' | b'b' | b'd'..=b'f' | b'm' | b'r') => {
+            true
+        }
         // The cursor's shape.
         (None, [b' '], b'q') => true,
         // Soft reset.
@@ -61,9 +66,7 @@ pub(super) fn csi<'a>(params: &'a [u8], intermediates: &[u8], last: u8, input: I
 
 /// The modes of one sequence that are on a list, the others taken out.
 fn modes(params: &[u8], input: InputModes) -> Option<Cow<'static, [u8]>> {
-    let listed = |mode: &u16| {
-        DRAWING_MODES.contains(mode) || (input == InputModes::Pass && INPUT_MODES.contains(mode))
-    };
+    let listed = |mode: &u16| DRAWING_MODES.contains(mode) || (input == InputModes::Pass && INPUT_MODES.contains(mode));
     let kept: Vec<String> = numbers(params).flatten().filter(listed).map(|mode| mode.to_string()).collect();
     (!kept.is_empty()).then(|| Cow::Owned(format!("?{}", kept.join(";")).into_bytes()))
 }

@@ -25,7 +25,7 @@ impl Screen {
         }
         face(&mut main, self.tracked.main, alternate, &mut out);
         if alternate {
-            out.push_str("\x1b[?1049h\x1b[?6l\x1b[r");
+            out.push_str("\x1b[?6l\x1b[r");
             let mut shown = copy(&self.grid);
             face(&mut shown, self.tracked.alternate, false, &mut out);
         }
@@ -103,8 +103,8 @@ fn lines_above(main: &mut vt100::Parser, out: &mut String) {
     }
 }
 
-/// One grid: cells, saved cursor, margins, cursor. With `leaving`, the cursor stays where the alternate screen will be
-/// left to.
+/// One grid: cells, saved cursor, margins, cursor. With `leaving`, the cursor is the saved one, and the
+/// alternate screen is entered.
 fn face(grid: &mut vt100::Parser, margins: Margins, leaving: bool, out: &mut String) {
     let screen = grid.screen();
     out.push_str(&screen.contents_formatted());
@@ -117,7 +117,12 @@ fn face(grid: &mut vt100::Parser, margins: Margins, leaving: bool, out: &mut Str
     }
     saved.go(out, margins, margins.saved_origin);
     if leaving {
-        // Entering the alternate screen saves the cursor, as the program's own entering did.
+        // 1049 saves the cursor, as the program's own entering mostly did; it must not when origin mode changed since.
+        out.push_str(match (margins.saved_origin == margins.origin, margins.origin) {
+            (true, _) => "\x1b[?1049h",
+            (false, true) => "\x1b7\x1b[?6h\x1b[?47h",
+            (false, false) => "\x1b7\x1b[?6l\x1b[?47h",
+        });
         return;
     }
     out.push_str("\x1b7");
@@ -168,13 +173,7 @@ fn edge(screen: &vt100::Screen, (row, col): (u16, u16)) -> Option<(u16, String)>
 
 fn attributes(cell: &vt100::Cell) -> String {
     let mut out = String::from("\x1b[0");
-    let flags = [
-        (cell.bold(), 1),
-        (cell.dim(), 2),
-        (cell.italic(), 3),
-        (cell.underline(), 4),
-        (cell.inverse(), 7),
-    ];
+    let flags = [(cell.bold(), 1), (cell.dim(), 2), (cell.italic(), 3), (cell.underline(), 4), (cell.inverse(), 7)];
     for (_, code) in flags.iter().filter(|(set, _)| *set) {
         let _ = write!(out, ";{code}");
     }

@@ -97,6 +97,17 @@ impl<'a> Translation<'a> {
                 self.say(&format!("\x1b[{width}@"));
             }
             self.say(letter.encode_utf8(&mut [0; 4]));
+            if !self.tracked.autowrap {
+                self.stay_in_row();
+            }
+        }
+    }
+
+    /// Without wrapping the cursor stops on the last column, and waits for no next letter there.
+    fn stay_in_row(&mut self) {
+        let (cols, (_, col)) = (self.screen().size().1.get(), self.screen().cursor_position());
+        if col >= cols {
+            self.say(&format!("\x1b[{cols}G"));
         }
     }
 
@@ -195,7 +206,8 @@ impl<'a> Translation<'a> {
         let bottom = Some(edges.next().unwrap_or(0)).filter(|bottom| *bottom > 0).unwrap_or(rows).min(rows);
         self.tracked.margins_mut(alternate).region =
             (top < bottom && (top, bottom) != (1, rows)).then(|| (top - 1, bottom - 1));
-        self.say(&format!("\x1b[{top};{bottom}r"));
+        // `vt100` goes to the region's top, terminals go home.
+        self.say(&format!("\x1b[{top};{bottom}r\x1b[H"));
     }
 
     /// Titles are put away and taken back (22 and 23); the rest are questions, or would move a window.

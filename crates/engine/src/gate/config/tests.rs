@@ -126,7 +126,7 @@ fn the_field_that_caps_is_the_one_the_host_is_known_to_obey() {
 #[test]
 fn the_sets_that_come_with_it_are_right() {
     let sets = sets::built_in().unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
-    for name in ["python", "node", "rust", "go", "debian", "github"] {
+    for name in ["github", "gitlab", "bitbucket", "codeberg"] {
         assert!(sets.get(name).is_some_and(|rules| !rules.is_empty()), "{name}");
     }
 }
@@ -274,9 +274,9 @@ fn mistakes_in_sets_point_at_their_line_too() {
         assert_eq!(mistake.line, Some(line), "{text}\n{mistake:?}");
         assert!(mistake.cause.contains(word), "{text}\n{mistake:?}");
     }
-    let own = sets::read("python = []\nmine = [\"A.b:443\", \"*.c.d GET /x\"]").unwrap_or_default();
+    let own = sets::read("github = []\nmine = [\"A.b:443\", \"*.c.d GET /x\"]").unwrap_or_default();
     assert_eq!(own.get("mine").map(Vec::as_slice), Some(&["a.b:443".to_owned(), "*.c.d GET /x".into()][..]));
-    assert_eq!(own.get("python"), Some(&vec![]));
+    assert_eq!(own.get("github"), Some(&vec![]));
 }
 
 /// Cuts and splices of what is nearly right: whatever the text, an answer comes, and a line it names is there.
@@ -315,7 +315,7 @@ fn a_change_takes_effect_and_a_mistake_does_not() -> Tested {
     let config = Config::open(home.path())?;
     let first = config.current();
     assert_eq!((first.generation, first.catalogue.models.len()), (1, 0), "files that are not there are empty");
-    assert!(first.sets.contains_key("python"));
+    assert!(first.sets.contains_key("github"));
 
     fs::write(&gateway, ABOVE)?;
     assert_eq!(config.current().generation, 1, "within a second nobody looks");
@@ -330,14 +330,14 @@ fn a_change_takes_effect_and_a_mistake_does_not() -> Tested {
     assert_eq!((third.generation, third.catalogue.models.len()), (2, 1), "what was read before holds");
     let told = format!("{}:9: there is no model `n`: there are m.", gateway.display());
     assert_eq!(third.errors, [told]);
-    fs::write(home.path().join(SETS), "python = [\"mirror.internal\"]\nmine = [\"a.b\"]")?;
+    fs::write(home.path().join(SETS), "github = [\"mirror.internal\"]\nmine = [\"a.b\"]")?;
     assert_eq!(now(&config).sets.get("mine"), None, "all or nothing");
 
     fs::write(&gateway, format!("{ABOVE}[alias]\nfast = \"m\""))?;
     let fourth = now(&config);
     assert_eq!((fourth.generation, &fourth.errors), (3, &vec![]));
-    assert_eq!(fourth.sets.get("python"), Some(&vec!["mirror.internal".to_owned()]));
-    assert!(fourth.sets.contains_key("rust") && fourth.sets.contains_key("mine"));
+    assert_eq!(fourth.sets.get("github"), Some(&vec!["mirror.internal".to_owned()]));
+    assert!(fourth.sets.contains_key("gitlab") && fourth.sets.contains_key("mine"));
     fs::remove_file(&gateway)?;
     assert_eq!(now(&config).catalogue.models.len(), 0);
     Ok(())

@@ -1,0 +1,228 @@
+//! tmux as the judge: real programs run in a pane, their bytes are recorded, and what we show must be what tmux shows.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use sandbar_terminal::Screen;
+use tempfile::TempDir;
+
+const COLS: u16 = 80;
+const ROWS: u16 = 24;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server of our own, on a socket nobody else uses; it ends with the test.
+struct Pane {
+    place: TempDir,
+}
+
+impl Pane {
+    /// A pane in which `command` begins at the first Enter, so that nothing is printed before it is recorded.
+    fn start(command: &str) -> Self {
+        let pane = Self { place: tempfile::tempdir().unwrap_or_else(|error| panic!("{error}")) };
+        let config = pane.place.path().join("tmux.conf");
+        let settings = "set -g status off\nset -g default-terminal xterm-256color\nset -s escape-time 0\n";
+        fs::write(&config, settings).unwrap_or_else(|error| panic!("{error}"));
+        let waiting = format!("stty -echo; read start; stty echo; {command}; cat > /dev/null");
+        let (cols, rows) = (COLS.to_string(), ROWS.to_string());
+        let config = config.to_string_lossy().into_owned();
+        pane.tmux(&["-f", &config, "new-session", "-d", "-x", &cols, "-y", &rows, "sh", "-c", &waiting]);
+        pane.tmux(&["pipe-pane", &format!("cat > '{}'", pane.recording().display())]);
+        until("tmux records", || pane.recording().exists());
+        pane.tmux(&["send-keys", "Enter"]);
+        pane
+    }
+
+    fn recording(&self) -> PathBuf {
+        self.place.path().join("recorded")
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let socket = self.place.path().join("socket");
+        let mut command = Command::new("tmux");
+        command.arg("-u").arg("-S").arg(socket).args(arguments);
+        let home = self.place.path();
+        command.env_remove("TMUX").env("LC_ALL", "C.UTF-8").env("HOME", home).env("SHELL", "/bin/sh").env("LESS", "");
+        let output = command.output().unwrap_or_else(|error| panic!("tmux: {error}"));
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// What tmux shows: rows, cursor, alternate screen.
+    fn judged(&self) -> (Vec<String>, String) {
+        let text = self.tmux(&["capture-pane", "-p"]);
+        let mut rows: Vec<String> = text.lines().map(|row| row.trim_end().to_owned()).collect();
+        rows.resize(usize::from(ROWS), String::new());
+        (rows, self.tmux(&["display-message", "-p", "#{cursor_y},#{cursor_x},#{alternate_on}"]).trim().to_owned())
+    }
+
+    fn ours(&self) -> (Vec<String>, String) {
+        let mut screen = Screen::new(COLS, ROWS, 100);
+        screen.feed(&fs::read(self.recording()).unwrap_or_default());
+        let (row, col) = screen.cursor();
+        (screen.lines(), format!("{row},{},{}", col, u8::from(screen.alternate_screen())))
+    }
+
+    /// Output may still be on its way to the recording or to tmux, so both are given a moment to agree on `sign`.
+    fn agree(&self, sign: &str) {
+        let begun = Instant::now();
+        loop {
+            let (judged, ours) = (self.judged(), self.ours());
+            let shown = judged.0.iter().any(|row| row.contains(sign));
+            if shown && judged == ours {
+                return;
+            }
+            if begun.elapsed() > PATIENCE {
+                assert!(shown, "{sign:?} was never shown:\n{}", judged.0.join("\n"));
+                assert_eq!(ours.0.join("\n"), judged.0.join("\n"), "waiting for {sign:?}");
+                assert_eq!(ours.1, judged.1, "cursor and alternate screen");
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Pane {
+    fn drop(&mut self) {
+        let socket = self.place.path().join("socket");
+        let _ = Command::new("tmux").arg("-S").arg(socket).arg("kill-server").output();
+    }
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn installed(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).exists()))
+}
+
+/// Whether the programs are there; what is not run is said by name.
+fn can_run(test: &str, programs: &[&str]) -> bool {
+    let missing: Vec<_> = programs.iter().filter(|program| !installed(program)).copied().collect();
+    if !missing.is_empty() {
+        eprintln!("not run: {test}: {} not installed", missing.join(", "));
+    }
+    missing.is_empty()
+}
+
+fn text(folder: &Path, lines: usize) -> PathBuf {
+    let file = folder.join("text.txt");
+    let body: String = (1..=lines).map(|line| format!("line {line} of the text, wide 日本 and é\n")).collect();
+    fs::write(&file, body).unwrap_or_else(|error| panic!("{error}"));
+    file
+}
+
+#[test]
+fn vim() {
+    if !can_run("vim", &["tmux", "vim"]) {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    let pane = Pane::start(&format!("vim -u NONE -N -n '{}'", text(place.path(), 60).display()));
+    pane.agree("line 1 of");
+    pane.tmux(&["send-keys", "20jdd3p", "ohello", "Escape", ":set number", "Enter"]);
+    pane.agree("hello");
+    pane.tmux(&["send-keys", "G"]);
+    pane.agree("line 60 of");
+    pane.tmux(&["send-keys", "gg", ":vsplit", "Enter"]);
+    pane.agree("|  1 line 1 of");
+}
+
+#[test]
+fn less() {
+    if !can_run("less", &["tmux", "less"]) {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    let pane = Pane::start(&format!("echo before; less '{}'; echo after", text(place.path(), 200).display()));
+    pane.agree("line 1 of");
+    pane.tmux(&["send-keys", "  ", "b", "/line 150", "Enter"]);
+    pane.agree("line 150 of");
+    pane.tmux(&["send-keys", "kkkk"]);
+    pane.agree("line 146 of");
+    pane.tmux(&["send-keys", "q"]);
+    pane.agree("after");
+}
+
+#[test]
+fn shells_and_listings() {
+    if !can_run("shells_and_listings", &["tmux", "bash", "ls"]) {
+        return;
+    }
+    let pane = Pane::start("PS1='> ' bash --norc --noprofile -i");
+    pane.tmux(&["send-keys", "ls --color=always /usr /usr/lib | head -60; echo listed", "Enter"]);
+    pane.agree("listed");
+    pane.tmux(&[
+        "send-keys",
+        "echo a long line that will be edited and wrapped around the right edge of it all, yes",
+        "C-a",
+        "M-f",
+        "M-f",
+    ]);
+    pane.tmux(&["send-keys", "X", "C-e", "!", "C-w"]);
+    pane.agree("echo aX");
+}
+
+#[test]
+fn python_redraws_its_line() {
+    if !can_run("python_redraws_its_line", &["tmux", "python3"]) {
+        return;
+    }
+    let pane = Pane::start("python3 -c 'print(input(\"What is your name? \"))'");
+    pane.agree("your name?");
+    pane.tmux(&["send-keys", "Ada", "Enter"]);
+    pane.agree("Ada");
+}
+
+/// Sequences that programs send, each as a whole session. Line drawing is left out: capture-pane gives its letters.
+#[test]
+fn recorded_sessions() {
+    if !can_run("recorded_sessions", &["tmux"]) {
+        return;
+    }
+    let bar: String = (0..=50).map(|step| format!("\r[{:<50}] {}%", "#".repeat(step), step * 2)).collect();
+    let colours: String = (0..256).map(|index| format!("\x1b[48;5;{index}m{index:4}\x1b[m")).collect();
+    let region = "\x1b[2J\x1b[3;10r".to_owned() + &(0..30).map(|line| format!("row {line}\r\n")).collect::<String>();
+    let wide = "日本語の文字列が右端で折り返されるときの表示を確かめるための長い行ですからもう少し続けます".to_owned();
+    let sessions = [
+        bar,
+        colours,
+        region + "\x1b[r\x1b[24;1Hend",
+        wide,
+        "one\x1b[10;20Htwo\x1b[2Kthree\x1b[A\x1b[5Dfour\x1b[1Jx\x1b[Jy".to_owned(),
+        "abcdef\x1b[4D\x1b[2@XY\x1b[P\x1b[3X".to_owned(),
+        "a\r\nb\r\nc\r\nd\x1b[2;1H\x1b[L new\x1b[4;1H\x1b[M\x1b[S\x1b[2T".to_owned(),
+        "main screen\x1b[?1049h\x1b[Hother\x1b[5;5Hscreen".to_owned(),
+        "main screen\x1b[?1049h\x1b[Hother\x1b[?1049l and back".to_owned(),
+        "x\x1b7\x1b[5;5H\x1b[31mred\x1b8y".to_owned(),
+        "tabs\tand\tmore\x1b[2Zback".to_owned(),
+        "\x1b[4hinsert\x1b[6Din\x1b[4l".to_owned(),
+        "\x1b[?7l".to_owned() + &"0123456789".repeat(9) + "\x1b[?7h",
+        "0123456789".repeat(8) + "wrapped\x1b[A\x1b[79Cz",
+        "e\u{301}a\u{308}\u{200b}x\r\n".repeat(3),
+        "\x1b[5;10r\x1b[?6h\x1b[1;1Htop\x1b[99;1Hbottom\x1b[?6l\x1b[r\x1b[1;1Hhome".to_owned(),
+        "scroll\x1bM\x1bMup\x1b[24;1H\x1bD\x1bDdown\x1bEnext".to_owned(),
+        "a\x1b[20bb\r\nc\x1b[200bd".to_owned(),
+        "\x1b]0;title\x07\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\x1bP+q00\x1b\\\x1b_apc\x1b\\text".to_owned(),
+        (0..60).map(|line| format!("\x1b[3{}mline {line}\x1b[m\r\n", line % 8)).collect(),
+    ];
+    for (index, session) in sessions.iter().enumerate() {
+        let place = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        let file = place.path().join("session");
+        fs::write(&file, session).unwrap_or_else(|error| panic!("{error}"));
+        // Without output processing the bytes arrive as they are written.
+        let pane = Pane::start(&format!("stty -opost -echo; cat '{}'; : {index}", file.display()));
+        until("the session was played", || fs::read(pane.recording()).is_ok_and(|bytes| bytes.len() >= session.len()));
+        pane.agree("");
+    }
+}
