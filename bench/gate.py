@@ -7,12 +7,16 @@ sandbox's fence costs it; for everybody else on the host, on the same loopback a
 import contextlib, json, os, shutil, statistics, subprocess, tempfile, time
 
 import proxies
+from measure import Calm
 from server import Connection, Server
 
 GATE = "127.0.0.1:7228"
 # Inside: the sandbox's own authority, and that of the origin in the workspace.
 INSIDE_ROOTS = "/run/sandbar/ca.pem,/workspace/origin.pem"
 DIRECT, TUNNEL, TERMINATED, TERMINATED_H2 = "direct", "sandbar tunnel", "sandbar terminated", "sandbar terminated, HTTP/2 to the origin"
+
+# Of both halves each, for a busy machine to become quiet.
+PATIENCE_SECONDS = 60
 
 CONFIG = """
 [network]
@@ -167,9 +171,10 @@ def report(binary, rounds=5, milliseconds=800):
 
 def take_rounds(ways, rounds, failed, work):
     """Turn by turn; gives those that held out."""
-    left = list(ways)
+    left, calm = list(ways), Calm(PATIENCE_SECONDS)
     for _ in range(rounds):
         for way in list(left):
+            calm.wait()
             try:
                 work(way)
             except (Failed, subprocess.TimeoutExpired) as error:

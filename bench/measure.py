@@ -24,6 +24,28 @@ def wait_until(what, condition, seconds=30):
         time.sleep(0.002)
 
 
+class Calm:
+    """Waits for others on this machine to be quiet, but no longer than `seconds` in all."""
+
+    def __init__(self, seconds):
+        self.left = seconds
+
+    def wait(self, look=0.25, idle=0.9):
+        while self.left > 0:
+            before = self.times()
+            time.sleep(look)
+            self.left -= look
+            passed = [now - then for now, then in zip(self.times(), before)]
+            # Idle, or waiting for a disk.
+            if passed[3] + passed[4] >= idle * sum(passed):
+                return
+
+    @staticmethod
+    def times():
+        with open("/proc/stat") as stat:
+            return [int(word) for word in stat.readline().split()[1:]]
+
+
 def field(path, name):
     """A number of kilobytes from a /proc file."""
     with open(path) as lines:

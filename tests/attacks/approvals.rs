@@ -17,6 +17,8 @@ use crate::{
 const ONE: &[&str] = &["standard"];
 /// Open questions of one sandbox at a time.
 const MOST: u32 = 32;
+/// How long more of them could come.
+const WATCHED: Duration = Duration::from_secs(3);
 const ASKS: &str = "[network]\nask = [\"asked.out.test:*\", \"*.asked.out.test:*\"]\n";
 
 pub(crate) fn all() -> Vec<Attack> {
@@ -346,7 +348,9 @@ async fn questions(stage: &Stage, target: &Target, number: usize) -> Outcome<Fin
     until("all have asked", async || Ok(stage.client.process(&made.id, &process).await?.output.end > 0)).await?;
     let mut most = 0;
     let mut slowest = Duration::ZERO;
-    for _ in 0..10 {
+    // Each is written down before it is open, so that the last ones may be a moment behind.
+    let watched = Instant::now();
+    while most < number && watched.elapsed() < WATCHED {
         let begun = Instant::now();
         most = most.max(open(stage, &made).await?.len());
         slowest = slowest.max(begun.elapsed());

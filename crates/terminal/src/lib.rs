@@ -6,7 +6,7 @@ pub mod prompt;
 mod scan;
 pub mod screen;
 
-pub use neutral::{Neutral, Titles};
+pub use neutral::{InputModes, Neutral, Titles};
 pub use prompt::{Look, Prompt, THRESHOLD, detect};
 pub use screen::Screen;
 

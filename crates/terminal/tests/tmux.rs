@@ -1,118 +1,46 @@
 //! tmux as the judge: real programs run in a pane, their bytes are recorded, and what we show must be what tmux shows.
 
+mod pane;
+
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
     thread,
     time::{Duration, Instant},
 };
 
-use sandbar_terminal::Screen;
-use tempfile::TempDir;
+use pane::{PATIENCE, Pane, ROWS, can_run, until};
 
-const COLS: u16 = 80;
-const ROWS: u16 = 24;
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A server of our own, on a socket nobody else uses; it ends with the test.
-struct Pane {
-    place: TempDir,
+/// What tmux shows: rows, cursor, alternate screen.
+fn judged(pane: &Pane) -> (Vec<String>, String) {
+    let text = pane.tmux(&["capture-pane", "-p"]);
+    let mut rows: Vec<String> = text.lines().map(|row| row.trim_end().to_owned()).collect();
+    rows.resize(usize::from(ROWS), String::new());
+    (rows, pane.tmux(&["display-message", "-p", "#{cursor_y},#{cursor_x},#{alternate_on}"]).trim().to_owned())
 }
 
-impl Pane {
-    /// A pane in which `command` begins at the first Enter, so that nothing is printed before it is recorded.
-    fn start(command: &str) -> Self {
-        let pane = Self { place: tempfile::tempdir().unwrap_or_else(|error| panic!("{error}")) };
-        let config = pane.place.path().join("tmux.conf");
-        let settings = "set -g status off\nset -g default-terminal xterm-256color\nset -s escape-time 0\n";
-        fs::write(&config, settings).unwrap_or_else(|error| panic!("{error}"));
-        let waiting = format!("stty -echo; read start; stty echo; {command}; cat > /dev/null");
-        let (cols, rows) = (COLS.to_string(), ROWS.to_string());
-        let config = config.to_string_lossy().into_owned();
-        pane.tmux(&["-f", &config, "new-session", "-d", "-x", &cols, "-y", &rows, "sh", "-c", &waiting]);
-        pane.tmux(&["pipe-pane", &format!("cat > '{}'", pane.recording().display())]);
-        until("tmux records", || pane.recording().exists());
-        pane.tmux(&["send-keys", "Enter"]);
-        pane
-    }
-
-    fn recording(&self) -> PathBuf {
-        self.place.path().join("recorded")
-    }
-
-    fn tmux(&self, arguments: &[&str]) -> String {
-        let socket = self.place.path().join("socket");
-        let mut command = Command::new("tmux");
-        command.arg("-u").arg("-S").arg(socket).args(arguments);
-        let home = self.place.path();
-        command.env_remove("TMUX").env("LC_ALL", "C.UTF-8").env("HOME", home).env("SHELL", "/bin/sh").env("LESS", "");
-        let output = command.output().unwrap_or_else(|error| panic!("tmux: {error}"));
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    /// What tmux shows: rows, cursor, alternate screen.
-    fn judged(&self) -> (Vec<String>, String) {
-        let text = self.tmux(&["capture-pane", "-p"]);
-        let mut rows: Vec<String> = text.lines().map(|row| row.trim_end().to_owned()).collect();
-        rows.resize(usize::from(ROWS), String::new());
-        (rows, self.tmux(&["display-message", "-p", "#{cursor_y},#{cursor_x},#{alternate_on}"]).trim().to_owned())
-    }
-
-    fn ours(&self) -> (Vec<String>, String) {
-        let mut screen = Screen::new(COLS, ROWS, 100);
-        screen.feed(&fs::read(self.recording()).unwrap_or_default());
-        let (row, col) = screen.cursor();
-        (screen.lines(), format!("{row},{},{}", col, u8::from(screen.alternate_screen())))
-    }
-
-    /// Output may still be on its way to the recording or to tmux, so both are given a moment to agree on `sign`.
-    fn agree(&self, sign: &str) {
-        let begun = Instant::now();
-        loop {
-            let (judged, ours) = (self.judged(), self.ours());
-            let shown = judged.0.iter().any(|row| row.contains(sign));
-            if shown && judged == ours {
-                return;
-            }
-            if begun.elapsed() > PATIENCE {
-                assert!(shown, "{sign:?} was never shown:\n{}", judged.0.join("\n"));
-                assert_eq!(ours.0.join("\n"), judged.0.join("\n"), "waiting for {sign:?}");
-                assert_eq!(ours.1, judged.1, "cursor and alternate screen");
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-    }
+fn ours(pane: &Pane) -> (Vec<String>, String) {
+    let screen = pane.screen();
+    let (row, col) = screen.cursor();
+    (screen.lines(), format!("{row},{col},{}", u8::from(screen.alternate_screen())))
 }
 
-impl Drop for Pane {
-    fn drop(&mut self) {
-        let socket = self.place.path().join("socket");
-        let _ = Command::new("tmux").arg("-S").arg(socket).arg("kill-server").output();
-    }
-}
-
-fn until(what: &str, done: impl Fn() -> bool) {
+/// Output may still be on its way to the recording or to tmux, so both are given a moment to agree on `sign`.
+fn agree(pane: &Pane, sign: &str) {
     let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(20));
+    loop {
+        let (judged, ours) = (judged(pane), ours(pane));
+        let shown = judged.0.iter().any(|row| row.contains(sign));
+        if shown && judged == ours {
+            return;
+        }
+        if begun.elapsed() > PATIENCE {
+            assert!(shown, "{sign:?} was never shown:\n{}", judged.0.join("\n"));
+            assert_eq!(ours.0.join("\n"), judged.0.join("\n"), "waiting for {sign:?}");
+            assert_eq!(ours.1, judged.1, "cursor and alternate screen");
+        }
+        thread::sleep(Duration::from_millis(50));
     }
-}
-
-fn installed(program: &str) -> bool {
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).exists()))
-}
-
-/// Whether the programs are there; what is not run is said by name.
-fn can_run(test: &str, programs: &[&str]) -> bool {
-    let missing: Vec<_> = programs.iter().filter(|program| !installed(program)).copied().collect();
-    if !missing.is_empty() {
-        eprintln!("not run: {test}: {} not installed", missing.join(", "));
-    }
-    missing.is_empty()
 }
 
 fn text(folder: &Path, lines: usize) -> PathBuf {
@@ -129,13 +57,13 @@ fn vim() {
     }
     let place = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let pane = Pane::start(&format!("vim -u NONE -N -n '{}'", text(place.path(), 60).display()));
-    pane.agree("line 1 of");
+    agree(&pane, "line 1 of");
     pane.tmux(&["send-keys", "20jdd3p", "ohello", "Escape", ":set number", "Enter"]);
-    pane.agree("hello");
+    agree(&pane, "hello");
     pane.tmux(&["send-keys", "G"]);
-    pane.agree("line 60 of");
+    agree(&pane, "line 60 of");
     pane.tmux(&["send-keys", "gg", ":vsplit", "Enter"]);
-    pane.agree("|  1 line 1 of");
+    agree(&pane, "|  1 line 1 of");
 }
 
 #[test]
@@ -145,13 +73,13 @@ fn less() {
     }
     let place = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let pane = Pane::start(&format!("echo before; less '{}'; echo after", text(place.path(), 200).display()));
-    pane.agree("line 1 of");
+    agree(&pane, "line 1 of");
     pane.tmux(&["send-keys", "  ", "b", "/line 150", "Enter"]);
-    pane.agree("line 150 of");
+    agree(&pane, "line 150 of");
     pane.tmux(&["send-keys", "kkkk"]);
-    pane.agree("line 146 of");
+    agree(&pane, "line 146 of");
     pane.tmux(&["send-keys", "q"]);
-    pane.agree("after");
+    agree(&pane, "after");
 }
 
 #[test]
@@ -161,7 +89,7 @@ fn shells_and_listings() {
     }
     let pane = Pane::start("PS1='> ' bash --norc --noprofile -i");
     pane.tmux(&["send-keys", "ls --color=always /usr /usr/lib | head -60; echo listed", "Enter"]);
-    pane.agree("listed");
+    agree(&pane, "listed");
     pane.tmux(&[
         "send-keys",
         "echo a long line that will be edited and wrapped around the right edge of it all, yes",
@@ -170,7 +98,7 @@ fn shells_and_listings() {
         "M-f",
     ]);
     pane.tmux(&["send-keys", "X", "C-e", "!", "C-w"]);
-    pane.agree("echo aX");
+    agree(&pane, "echo aX");
 }
 
 #[test]
@@ -179,9 +107,9 @@ fn python_redraws_its_line() {
         return;
     }
     let pane = Pane::start("python3 -c 'print(input(\"What is your name? \"))'");
-    pane.agree("your name?");
+    agree(&pane, "your name?");
     pane.tmux(&["send-keys", "Ada", "Enter"]);
-    pane.agree("Ada");
+    agree(&pane, "Ada");
 }
 
 /// Sequences that programs send, each as a whole session. Line drawing is left out: capture-pane gives its letters.
@@ -223,6 +151,6 @@ fn recorded_sessions() {
         // Without output processing the bytes arrive as they are written.
         let pane = Pane::start(&format!("stty -opost -echo; cat '{}'; : {index}", file.display()));
         until("the session was played", || fs::read(pane.recording()).is_ok_and(|bytes| bytes.len() >= session.len()));
-        pane.agree("");
+        agree(&pane, "");
     }
 }

@@ -56,7 +56,8 @@ impl Books {
 
 async fn reserve(ledger: &Ledger, session: &SessionId, tokens: u64) -> Result<Reservation, Refused> {
     let bound = Amount { tokens, micros: tokens };
-    let call = Reserve { model: "m".into(), upstream: "u".into(), bound, price: Some(PRICE), budgeted: true, priced: true };
+    let call =
+        Reserve { model: "m".into(), upstream: "u".into(), bound, price: Some(PRICE), budgeted: true, priced: true };
     ledger.reserve(session, &SandboxId::from_parts(1, [1; 10]), call).await
 }
 

@@ -18,7 +18,7 @@ pub(super) fn record(warden: &dyn Warden, endpoint: Endpoint, refusal: &Refusal,
     } else {
         (Effect::Deny, Outcome::Denied(reason))
     };
-    let (host, port) = refusal.upstream.clone().unwrap_or((NOWHERE.0.to_owned(), NOWHERE.1));
+    let (host, port) = refusal.upstream.as_deref().cloned().unwrap_or((NOWHERE.0.to_owned(), NOWHERE.1));
     warden.record(Fact {
         direction: Direction::Request,
         host,

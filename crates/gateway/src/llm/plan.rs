@@ -85,6 +85,9 @@ pub(super) fn plan(
     Ok(Plan { selected, reserve, body, hide_usage })
 }
 
+/// Fields, and the JSON that each is set to.
+type Edits = Vec<(&'static str, String)>;
+
 /// What is reserved for the call, and what has to be set in it for that to be the most it can use.
 fn reserved(
     endpoint: Endpoint,
@@ -92,7 +95,7 @@ fn reserved(
     body: &[u8],
     selected: &Selected,
     held: &Held,
-) -> Result<(Reserve, Vec<(&'static str, String)>), Refusal> {
+) -> Result<(Reserve, Edits), Refusal> {
     let mut edits = Vec::new();
     let (mut budgeted, mut in_dollars) = (false, false);
     let (input, output) = match *held {

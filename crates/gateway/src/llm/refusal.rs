@@ -18,7 +18,7 @@ pub(super) struct Refusal {
     more: Map<String, Value>,
     retry_after: Option<u64>,
     /// Host and port of the one that would have been asked, if that was known.
-    pub(super) upstream: Option<(String, u16)>,
+    pub(super) upstream: Option<Box<(String, u16)>>,
 }
 
 impl Refusal {
@@ -28,7 +28,7 @@ impl Refusal {
 
     /// Of a call that would have gone there.
     pub(super) fn at(self, upstream: &Upstream) -> Self {
-        Self { upstream: Some((upstream.host.to_string(), upstream.port)), ..self }
+        Self { upstream: Some(Box::new((upstream.host.to_string(), upstream.port))), ..self }
     }
 
     /// The request itself is the reason.

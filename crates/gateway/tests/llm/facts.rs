@@ -91,5 +91,6 @@ async fn what_fails_before_anything_is_reserved_is_recorded() {
     assert_eq!((failed.host.as_str(), failed.port), (NAME, world.upstream.address.port()));
     assert_eq!(post(world.gate, CHAT, &chat()).await.status, 502);
     world.at_rest().await;
-    assert_eq!((world.clerk.books().facts.len(), world.clerk.books().settled.len()), (0, 1));
+    let books = world.clerk.books();
+    assert_eq!((books.facts.len(), books.settled.len()), (0, 1), "the reservation tells of it");
 }

@@ -189,9 +189,8 @@ async fn a_budget_that_comes_while_a_call_is_planned_holds_for_it() {
     world.clerk.books().coming = coming();
     let answer = post(world.gate, CHAT, &json!({"model": "gpt", "messages": [{"content": "write:500"}]})).await;
     assert_eq!(answer.json()["usage"]["completion_tokens"], 100, "capped");
-    let mut books = world.clerk.books();
-    (books.limits, books.coming) = (None, coming());
-    drop(books);
+    world.clerk.books().limits = None;
+    world.clerk.books().coming = coming();
     let stored = json!({"model": "gpt", "input": "x", "previous_response_id": "r"});
     assert_eq!(post(world.gate, RESPONSES, &stored).await.status, 400);
     assert_eq!(world.upstream.seen().len(), 1);

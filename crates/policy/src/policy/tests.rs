@@ -7,8 +7,12 @@ use Source::{Approval, Sandbox, Template};
 
 fn sets() -> Sets {
     let set = |name: &str, rules: &[&str]| (name.to_owned(), rules.iter().map(|rule| (*rule).to_owned()).collect());
-    [set("python", &["packages.example.org", "Files.Example.org:443"]), set("empty", &[]), set("rust", &["*.crates.example"])]
-        .into()
+    [
+        set("python", &["packages.example.org", "Files.Example.org:443"]),
+        set("empty", &[]),
+        set("rust", &["*.crates.example"]),
+    ]
+    .into()
 }
 
 type Written = (Effect, &'static str, Source);
@@ -280,7 +284,9 @@ fn findings_point_at_what_is_useless() {
         (&[(Allow, "@python", Template), (Ask, "*", Template)], &["@python: never used: the ask rule `*` covers it"]),
         (
             &[(Allow, "@python", Template), (Deny, "packages.example.org", Template)],
-            &["@python → packages.example.org: never used: the deny rule `packages.example.org` says the same and goes before it"],
+            &[
+                "@python → packages.example.org: never used: the deny rule `packages.example.org` says the same and goes before it",
+            ],
         ),
         (
             &[(Allow, "169.254.169.254", Template)],

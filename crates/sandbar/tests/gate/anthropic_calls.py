@@ -51,7 +51,7 @@ if way == "calls":
     print(json.dumps({
         "message": message(), "stream": stream(), "tool": tool(), "image": image(), "count": counted.input_tokens,
         "unknown": failure(lambda: create("hello", model="no-such-model")),
-        "failed": failure(lambda: create("fail:500 now")), "limited": failure(lambda: create("fail:429 now")),
+        "failed": failure(lambda: create("fail:503 now")), "limited": failure(lambda: create("fail:429 now")),
     }))
 elif way == "leave":
     with client.messages.stream(**asked("write:40 pause:50 hello")) as events:

@@ -40,6 +40,7 @@ fn play(test: &str) -> Outcome<Option<Play>> {
 format = \"openai\"
 url = \"https://llm.test:{port}/v1\"
 secret = \"OPENAI_API_KEY\"
+cap_field = \"max_completion_tokens\"
 
 [upstream.other]
 format = \"anthropic\"

@@ -76,7 +76,7 @@ if way == "calls":
         "image": image(), "embedding": embedding(), "response": response(), "response_stream": response_stream(),
         "models": sorted(model.id for model in client.models.list()),
         "unknown": failure(lambda: chat("hello", model="no-such-model")),
-        "failed": failure(lambda: chat("fail:500 now")), "limited": failure(lambda: chat("fail:429 now")),
+        "failed": failure(lambda: chat("fail:503 now")), "limited": failure(lambda: chat("fail:429 now")),
     }))
 elif way in ["leave", "stay"]:
     for chunk in chat("write:40 pause:50 hello", stream=True):

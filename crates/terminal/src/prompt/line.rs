@@ -22,7 +22,9 @@ pub(super) fn recognise(scene: &Scene<'_>) -> Option<Found> {
 
 /// A bare sign in a terminal that gathers lines, below a sentence that says what to type.
 fn told_above(scene: &Scene<'_>) -> Option<Found> {
-    let bare = scene.at_end() && scene.line_mode() && scene.before.trim() == ">";
+    let sign = scene.before.trim();
+    let short = sign.len() <= 2 && sign.contains(['>', '?']) && !sign.contains(char::is_alphanumeric);
+    let bare = scene.at_end() && scene.line_mode() && short;
     let told: Vec<&str> = scene.above(scene.row).filter(|row| !row.is_empty()).take(3).collect();
     let told = told.into_iter().rev().collect::<Vec<_>>().join(" ");
     let found = Found { kind: Kind::Text, question: told.clone(), choices: Vec::new(), score: ASKED };

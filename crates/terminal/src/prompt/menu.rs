@@ -15,6 +15,7 @@ const POINTERS: &str = "❯›➤▸▶→●◉▌";
 /// Also quotes, bullets and shells: they count only with other signs of a menu.
 const WEAK_POINTERS: &str = ">*";
 const UNPOINTED: &str = "○◯";
+const ROUND: &str = "●◉";
 const BARS: &str = "│┃|║";
 const BOXES: [&str; 8] = ["◯", "◉", "☐", "☑", "[ ]", "[x]", "◻", "◼"];
 
@@ -98,7 +99,11 @@ fn siblings(scene: &Scene<'_>, pointed: &Item) -> Vec<Item> {
         let (margin, label) = split(scene.rows.get(row)?, pointed.column);
         let marked = |letter: char| letter.is_whitespace() || BARS.contains(letter) || UNPOINTED.contains(letter);
         let label = label.trim_end_matches(|letter| letter == ' ' || BARS.contains(letter));
-        let begins = !label.starts_with(' ') && label.chars().any(char::is_alphanumeric);
+        let begins = BOXES.iter().any(|tick| label.starts_with(tick))
+            || label.starts_with(|letter: char| letter.is_alphanumeric() || "\"'`(<[/@.-+$~#".contains(letter));
+        // A filled circle is a pointer only among empty ones, or before numbers; alone it is a bullet.
+        let round = pointed.pointer.is_some_and(|pointer| ROUND.contains(pointer)) && number(label).is_none();
+        let begins = begins && (!round || margin.contains(|letter| UNPOINTED.contains(letter)));
         let item = Item { row, pointer: None, column: pointed.column, label: label.to_owned() };
         (begins && margin.chars().all(marked)).then_some(item)
     };
@@ -139,7 +144,7 @@ fn item(row: usize, text: &str) -> Option<Item> {
     let first = rest.chars().next()?;
     if POINTERS.contains(first) || WEAK_POINTERS.contains(first) || UNPOINTED.contains(first) {
         let after = &rest[first.len_utf8()..];
-        if !after.starts_with(' ') {
+        if !after.starts_with(' ') && !BOXES.iter().any(|tick| after.starts_with(tick)) {
             return None;
         }
         pointer = (!UNPOINTED.contains(first)).then_some(first);

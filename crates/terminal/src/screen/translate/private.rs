@@ -49,7 +49,8 @@ impl Translation<'_> {
         if save {
             self.save();
         }
-        self.say(if save { "\x1b[?1049h" } else { "\x1b[?47h\x1b[?6l\x1b[r\x1b[2J" });
+        // Nothing of an earlier visit stays: no margins, no saved cursor.
+        self.say(if save { "\x1b[?1049h" } else { "\x1b[?47h\x1b[?6l\x1b[r\x1b[2J\x1b[H\x1b7" });
         self.tracked.alternate = Margins::default();
         self.say(&format!("\x1b[{};{}H", row + 1, col + 1));
     }
