@@ -44,8 +44,8 @@ pub use process::{
     SignalRequest, StartProcess, Stream, TerminalSize,
 };
 pub use profile::Profile;
-pub use sandbox::{CreateSandbox, Sandbox, SandboxPage, SandboxState, StateReason, WorkspaceSource};
 pub use sandbar_policy::{Effect, Source};
+pub use sandbox::{CreateSandbox, Sandbox, SandboxPage, SandboxState, StateReason, WorkspaceSource};
 pub use secret::{SecretInfo, SecretList, SetSecret};
 pub use size::HumanSize;
 pub use snapshot::{CreateSnapshot, Fork, Forked, Snapshot, SnapshotList};

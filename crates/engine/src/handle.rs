@@ -95,7 +95,11 @@ pub(crate) struct Inside {
 }
 
 impl Handle {
-    pub(crate) fn new(row: SandboxRow, provider: Arc<dyn Provider>, gate: Furnished) -> (Arc<Self>, mpsc::Receiver<Verb>) {
+    pub(crate) fn new(
+        row: SandboxRow,
+        provider: Arc<dyn Provider>,
+        gate: Furnished,
+    ) -> (Arc<Self>, mpsc::Receiver<Verb>) {
         let (mailbox, verbs) = mpsc::channel(MAILBOX);
         let handle = Self {
             id: row.sandbox.id.clone(),

@@ -78,8 +78,7 @@ impl Engine {
     pub async fn open(config: Config) -> Result<Self, OpenError> {
         let lock = home::prepare(&config.home)?;
         let same_boot = home::same_boot(&config.home)?;
-        let store: Arc<dyn store::Store> =
-            Arc::new(SqliteStore::open(&config.home).await.map_err(OpenError::Store)?);
+        let store: Arc<dyn store::Store> = Arc::new(SqliteStore::open(&config.home).await.map_err(OpenError::Store)?);
         let gates = Gates::open(&config.home, &store, config.asks).await?;
         let providers: BTreeMap<&'static str, Arc<dyn Provider>> =
             config.providers.into_iter().map(|provider| (provider.name(), provider)).collect();

@@ -100,12 +100,7 @@ pub(crate) fn reason(code: &str, detail: impl Into<String>) -> StateReason {
 }
 
 impl Owner {
-    pub(crate) fn new(
-        inner: &Arc<Inner>,
-        row: SandboxRow,
-        provider: Arc<dyn Provider>,
-        gate: Furnished,
-    ) -> Self {
+    pub(crate) fn new(inner: &Arc<Inner>, row: SandboxRow, provider: Arc<dyn Provider>, gate: Furnished) -> Self {
         let (handle, verbs) = Handle::new(row, provider, gate);
         inner.registry.insert(&handle);
         Self { inner: inner.clone(), handle, verbs }

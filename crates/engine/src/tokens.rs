@@ -81,11 +81,7 @@ impl Engine {
             return Ok(None);
         }
         let found = self.inner.store.token(digest(secret), clock::now()).await?;
-        Ok(found.map(|token| Caller {
-            owner: format!("token:{}", token.id),
-            role: token.role,
-            session: token.session,
-        }))
+        Ok(found.map(|token| Caller { owner: format!("token:{}", token.id), role: token.role, session: token.session }))
     }
 }
 

@@ -97,7 +97,8 @@ impl Refusal {
     pub(crate) fn by_answer(sandbox: &str, host: &Host, port: u16, reason: &str) -> Self {
         let place = place(host, port);
         let detail = format!("{place} was asked for and refused: {}", sentence(reason));
-        let fix = allow(sandbox, &place);
+        // An allow rule would not help: the one that asks goes before it.
+        let fix = format!("Try again to ask again; `sandbar net show {sandbox}` shows the rule that asks.");
         Self::new(StatusCode::FORBIDDEN, "network_denied", detail, fix)
     }
 

@@ -38,8 +38,8 @@ use crate::{
     tunnel::{First, HTTP2, agrees},
 };
 
-/// Requests of one HTTP/2 connection at a time.
-const STREAMS: u32 = 32;
+/// Requests of one HTTP/2 connection at a time: as many as clients assume before they are told. A gate bounds them all.
+const STREAMS: u32 = 100;
 /// What a client may send before it is read, for each of them and for all.
 const WINDOWS: (u32, u32) = (256 << 10, 1 << 20);
 

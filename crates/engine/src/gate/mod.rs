@@ -117,8 +117,8 @@ impl Gates {
         let known = store.gate(sandbox).await.map_err(OpenError::Store)?;
         if let Some(row) = &known {
             let restored = self.vault.unseal(&context(&row.certificate), &row.key).map_err(|problem| problem.detail);
-            let restored = restored
-                .and_then(|key| Authority::restore(&row.certificate, &key).map_err(|error| error.to_string()));
+            let restored =
+                restored.and_then(|key| Authority::restore(&row.certificate, &key).map_err(|error| error.to_string()));
             match restored {
                 Ok(authority) => {
                     let rules = Rules::new(template, row.rules.clone(), row.secrets.clone());

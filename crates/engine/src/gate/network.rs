@@ -64,7 +64,8 @@ impl Inner {
         let loaded = self.gates.loaded();
         let rules = &handle.rules;
         let mut findings = rules.compiled(loaded.generation, &loaded.sets).findings.clone();
-        let keys = loaded.catalogue.upstreams.iter().filter_map(|(name, upstream)| Some((name, upstream.secret.as_ref()?)));
+        let keys =
+            loaded.catalogue.upstreams.iter().filter_map(|(name, upstream)| Some((name, upstream.secret.as_ref()?)));
         findings.extend(keys.filter(|(_, secret)| rules.secrets().contains(secret)).map(|(name, secret)| {
             format!("{secret} is the key of the upstream {name}: calls made with it past the gate's LLM endpoints are not counted")
         }));

@@ -68,8 +68,7 @@ async fn make_of(
     // Bound meanwhile only where nothing is known that could refuse the record: a member that was bound and then refused
     // is used up.
     let joins = !new.new_session || new.parent.is_some();
-    let early =
-        late == Late::Name && new.key.is_none() && !joins && !inner.registry.has_name(&new.row.sandbox.name);
+    let early = late == Late::Name && new.key.is_none() && !joins && !inner.registry.has_name(&new.row.sandbox.name);
     let bind = || member.provider.bind(&spec);
     claimed.handle.announce();
     // Whom it trusts is told again to whoever claims a member that is given back.
@@ -165,12 +164,7 @@ async fn prepare_gate(claimed: &Owner, guest: &Guest) -> Result<Option<TcpListen
 }
 
 /// Lets work in, and then calls it ready.
-async fn open(
-    claimed: &Owner,
-    guest: Guest,
-    listener: Option<TcpListener>,
-    row: SandboxRow,
-) -> Result<(), Problem> {
+async fn open(claimed: &Owner, guest: Guest, listener: Option<TcpListener>, row: SandboxRow) -> Result<(), Problem> {
     let door = claimed.serve_gate(listener).await?;
     let row = match row.sandbox.state {
         SandboxState::Ready => row,

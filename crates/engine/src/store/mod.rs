@@ -19,8 +19,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use sandbar_api::{
-    Event, Exit, OutputRange, Process, ProcessId, ProcessState, Sandbox, SandboxId, SandboxState, SessionId,
-    Snapshot, SnapshotId, StateReason, Stream, Template, Token, TokenId,
+    Event, Exit, OutputRange, Process, ProcessId, ProcessState, Sandbox, SandboxId, SandboxState, SessionId, Snapshot,
+    SnapshotId, StateReason, Stream, Template, Token, TokenId,
 };
 use tokio::sync::watch;
 

@@ -176,7 +176,7 @@ fn the_anthropic_package_works_and_every_token_is_counted() -> Outcome {
     assert_eq!(said["count"], 3, "{said}");
     assert_eq!(said["unknown"][0], "NotFoundError", "{said}");
     assert!(said["unknown"][1].as_str().is_some_and(|text| text.contains("no-such-model")), "{said}");
-    assert_eq!(said["failed"][0], "InternalServerError", "{said}");
+    assert_eq!(said["failed"][0], "ServiceUnavailableError", "{said}");
     assert_eq!(said["limited"][0], "RateLimitError", "{said}");
     let seen = play.upstream.seen();
     assert!(seen.iter().all(|one| one.headers.get("x-api-key").is_some_and(|value| value == ANTHROPIC)), "{seen:?}");

@@ -11,9 +11,9 @@ use sandbar_api::{
 use tokio::sync::watch;
 
 use super::{
-    SqliteStore,
+    SqliteStore, approvals,
     births::{self, Of},
-    approvals, events, found, pools, processes, prune, sandboxes, snapshots, tokens, usage,
+    events, found, pools, processes, prune, sandboxes, snapshots, tokens, usage,
     writer::Need::{Essential, Ordinary},
 };
 use crate::store::{

@@ -41,16 +41,13 @@ async fn tell(transaction: &mut Transaction, kind: &str, id: &TokenId, name: &st
 }
 
 pub(super) async fn all(readers: &SqlitePool) -> Result<Vec<Token>> {
-    let rows =
-        sqlx::query("SELECT id, name, role, created_at, expires_at, session FROM tokens ORDER BY id").fetch_all(readers).await?;
+    let rows = sqlx::query("SELECT id, name, role, created_at, expires_at, session FROM tokens ORDER BY id")
+        .fetch_all(readers)
+        .await?;
     rows.iter().map(decode).collect()
 }
 
-pub(super) async fn by_digest(
-    readers: &SqlitePool,
-    digest: [u8; 32],
-    now: DateTime<Utc>,
-) -> Result<Option<Token>> {
+pub(super) async fn by_digest(readers: &SqlitePool, digest: [u8; 32], now: DateTime<Utc>) -> Result<Option<Token>> {
     let row = sqlx::query("SELECT id, name, role, created_at, expires_at, session FROM tokens WHERE digest = $1 AND (expires_at IS NULL OR expires_at > $2)")
         .bind(digest.as_slice())
         .bind(now.timestamp_micros())

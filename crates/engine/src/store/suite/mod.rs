@@ -28,7 +28,7 @@ use sandbar_api::{
     Template, WorkspaceSource,
 };
 
-use super::{Chunk, Created, gate::GateRow, NewSandbox, OWNER_SOCKET, Result, SandboxRow, Store};
+use super::{Chunk, Created, NewSandbox, OWNER_SOCKET, Result, SandboxRow, Store, gate::GateRow};
 
 pub(super) type Outcome = std::result::Result<(), Box<dyn Error + Send + Sync>>;
 
