@@ -5,7 +5,10 @@ use std::{
     convert::Infallible,
     io::Write as _,
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -32,6 +35,8 @@ use crate::Outcome;
 pub(crate) const TOKEN: &str = "\"content\":\"";
 /// A fast model's.
 pub(crate) const BETWEEN_TOKENS: Duration = Duration::from_millis(50);
+const PLACES: u32 = 200;
+static STREAMS: AtomicU32 = AtomicU32::new(0);
 const CHUNK: &[u8] = &[b'x'; 64 * 1024];
 const NAMES: [&str; 5] = ["tunnel.test", "terminated.test", "llm.test", "localhost", "127.0.0.1"];
 
@@ -129,7 +134,10 @@ fn whole() -> Response<Body> {
 }
 
 fn stream(tokens: u64) -> Response<Body> {
-    let mut clock = tokio::time::interval(BETWEEN_TOKENS);
+    // streams that begin together do not write together: each has its place in the interval
+    let number = STREAMS.fetch_add(1, Ordering::Relaxed) % PLACES;
+    let place = BETWEEN_TOKENS * (number * 123 % PLACES) / PLACES;
+    let mut clock = tokio::time::interval_at(tokio::time::Instant::now() + place, BETWEEN_TOKENS);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let begin = "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"bench\",\"choices\":[";
     let written = futures_util::stream::unfold((clock, tokens), move |(mut clock, left)| async move {
