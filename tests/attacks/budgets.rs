@@ -117,7 +117,7 @@ async fn claimed(stage: &Stage, target: &Target, tokens: Option<u64>) -> Outcome
             ",\"budget\":1000000,\"max_session_tokens\":1000000,\"tokens_budget\":1000000,\"tokens\":1000000",
         ),
         chat("write:5", &format!(",\"extra_body\":{{\"metadata\":{{\"session_id\":\"{session}\"}}}}")),
-        chat("write:5", ",\"max_completion_tokens\":1"),
+        chat("write:5", ",\"max_tokens\":1"),
     ];
     let mut requests: Vec<String> = bodies.iter().map(|body| post(CHAT, "", body)).collect();
     requests.push(post(&format!("{CHAT}?session={session}&budget=1000000"), "", &bodies[4]));

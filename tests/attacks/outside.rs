@@ -110,7 +110,6 @@ roots = "outside.pem"
 format = "openai"
 url = "https://llm.{DOMAIN}:{port}/v1"
 secret = "OPENAI_API_KEY"
-cap_field = "max_completion_tokens"
 
 [upstream.other]
 format = "anthropic"
