@@ -32,6 +32,18 @@ pub fn name(text: &str) -> Result<(), Problem> {
     ))
 }
 
+/// Like a sandbox's, which the first of a session shares; and never mistaken for a session's id.
+pub fn session_name(text: &str) -> Result<(), Problem> {
+    if name(text).is_ok() && !text.starts_with("ses-") {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::BadName,
+        format!("`{}` cannot be the name of a session.", text.escape_debug()),
+        "Use 1 to 63 of a-z, 0-9 and `-`, not starting or ending with `-`, not starting with `sbx-` or `ses-`.",
+    ))
+}
+
 pub fn labels(labels: &BTreeMap<String, String>) -> Result<(), Problem> {
     let key_ok = |key: &str| {
         (1..=63).contains(&key.len())

@@ -73,6 +73,7 @@ codes! {
     OutputDropped "output_dropped" 410 "The output was dropped by retention"
     EventsDropped "events_dropped" 410 "The events were dropped by retention"
     SandboxGone "sandbox_gone" 410 "The sandbox is gone"
+    SessionEnded "session_ended" 410 "The session has ended"
     TooLarge "too_large" 413 "Too large"
     OffsetBeyond "offset_beyond" 416 "The offset is past the end"
     UnsupportedMedia "unsupported_media" 415 "The content type is not supported"

@@ -34,9 +34,11 @@ mod patience;
 mod processes;
 mod sandboxes;
 mod server;
+mod sessions;
 mod snapshots;
 pub mod sse;
 mod subscription;
+mod terminals;
 
 pub use approvals::ApprovalQuery;
 pub use budgets::UsageQuery;
@@ -47,3 +49,5 @@ pub use files::{Download, FileInfo};
 pub use output::{ExecItem, OutputBytes, OutputItem, OutputQuery};
 pub use patience::Patience;
 pub use sandboxes::{Created, SandboxQuery};
+pub use sessions::SessionQuery;
+pub use terminals::TranscriptQuery;

@@ -11,11 +11,8 @@ use sandbar_policy::Host;
 use crate::{
     Caller, Engine, Inner, clock,
     gate::unknown,
-    registry::Known,
-    store::{
-        self,
-        gate::{SessionRow, UsageQuery},
-    },
+    problem::unknown_session,
+    store::{self, gate::UsageQuery, sessions::SessionRow},
 };
 
 /// What is reported when nobody says from when.
@@ -26,7 +23,7 @@ const MOST_USD: f64 = 1e9;
 #[derive(Debug, Clone, Default)]
 pub struct UsageAsked {
     pub by: UsageBy,
-    /// A session's id, or a sandbox by id or name.
+    /// A session by id or name, or a sandbox by id or name.
     pub of: Option<String>,
     pub model: Option<String>,
     /// The last 30 days when absent.
@@ -35,7 +32,7 @@ pub struct UsageAsked {
 }
 
 impl Engine {
-    /// `of` is a session's id, or a sandbox by id or name.
+    /// `of` is a session by id or name, or a sandbox by id or name.
     pub async fn budget(&self, caller: &Caller, of: &str) -> Result<Budget, Problem> {
         let session = self.inner.session_for(caller, of).await?;
         self.inner.budget(session).await
@@ -92,6 +89,8 @@ impl Engine {
             None => None,
         };
         let query = UsageQuery { by: asked.by, session, model: asked.model, from, to };
+        // Those who just made a call want to see it.
+        self.inner.gates.ledger.flush().await;
         let rows = self.inner.store.usage(&query).await?;
         let total = rows.iter().fold(UsageRow::default(), |mut total, row| {
             total.calls += row.calls;
@@ -124,6 +123,7 @@ impl Engine {
             cost: row.usd,
             num_calls: row.calls,
         };
+        self.inner.gates.ledger.flush().await;
         let mut models: Vec<_> = self.inner.store.usage(&all).await?.into_iter().map(of_model).collect();
         models.sort_by(|a, b| b.total_tokens.cmp(&a.total_tokens).then_with(|| a.model.cmp(&b.model)));
         let sum = |of: fn(&SessionUsageModel) -> u64| models.iter().map(of).sum();
@@ -192,18 +192,6 @@ impl Inner {
         })
     }
 
-    /// By its id, or by a sandbox's id or name.
-    async fn session(&self, of: &str) -> Result<SessionRow, Problem> {
-        let id: SessionId = match of.parse() {
-            Ok(id) => id,
-            Err(_) => match self.find(of).await? {
-                Known::Live(handle) => handle.session(),
-                Known::Gone(sandbox) => sandbox.session,
-            },
-        };
-        self.store.session(&id).await?.ok_or_else(|| unknown_session(of))
-    }
-
     /// An agent's is its own, or one below it; of others it does not even learn whether they are there.
     async fn session_for(&self, caller: &Caller, of: &str) -> Result<SessionRow, Problem> {
         let found = self.session(of).await;
@@ -223,14 +211,6 @@ impl Inner {
         }
         Err(not_yours())
     }
-}
-
-fn unknown_session(of: &str) -> Problem {
-    Problem::new(
-        Code::UnknownSession,
-        format!("There is no session {}.", of.escape_debug()),
-        "`sandbar inspect SANDBOX` shows a sandbox's.",
-    )
 }
 
 fn of_session(id: &SessionId) -> impl FnOnce(store::Error) -> Problem {

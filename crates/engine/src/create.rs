@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
 
 use chrono::{DateTime, Utc};
 use sandbar_api::{
-    Code, CreateSandbox, HumanDuration, NetworkPolicy, NetworkRule, Problem, Role, Sandbox, SandboxState, Snapshot,
-    SnapshotId, Source, Template, WorkspaceSource, check, network, secret,
+    Code, CreateSandbox, HumanDuration, NetworkPolicy, NetworkRule, Problem, Role, Sandbox, SandboxState, SessionId,
+    Snapshot, SnapshotId, Source, Template, WorkspaceSource, check, network, secret,
 };
 use sandbar_provider::{Provider, Spec};
 use sha2::{Digest as _, Sha256};
@@ -15,7 +15,7 @@ use crate::{
     Caller, CreateOutcome, Engine, Inner, clock, ids,
     owner::Owner,
     pool, problem,
-    store::{self, Created, IdempotencyKey, NewSandbox, SandboxRow, gate::GateRow},
+    store::{self, Created, IdempotencyKey, NewSandbox, SandboxRow, gate::GateRow, sessions::SessionMarks},
     templates,
 };
 
@@ -26,6 +26,17 @@ impl Engine {
         request: CreateSandbox,
         key: Option<&str>,
     ) -> Result<CreateOutcome, Problem> {
+        self.birth(caller, request, None, key).await
+    }
+
+    /// The session, if it is given, is a new one.
+    pub(crate) async fn birth(
+        &self,
+        caller: &Caller,
+        request: CreateSandbox,
+        session: Option<(SessionId, SessionMarks)>,
+        key: Option<&str>,
+    ) -> Result<CreateOutcome, Problem> {
         let begun = Instant::now();
         if self.inner.closing.is_cancelled() {
             return Err(problem::shutting_down());
@@ -34,7 +45,10 @@ impl Engine {
         let (template, from) = self.recipe(&request).await?;
         let provider = self.inner.provider(&template.provider)?;
         self.inner.check_gate(&template, &request)?;
-        let new = plan(caller, request, template, from, key)?;
+        let mut new = plan(caller, request, template, from, key)?;
+        if let Some(session) = session {
+            (new.row.sandbox.session, new.marks) = session;
+        }
         let inner = self.inner.clone();
         let made = self.inner.owners.spawn(async move { create(&inner, new, provider, begun).await });
         made.await.map_err(|error| {
@@ -116,7 +130,8 @@ pub(crate) fn plan(
     };
     let gate = GateRow { rules, secrets: request.secrets, certificate: String::new(), key: Vec::new() };
     let (row, owner) = (SandboxRow { sandbox, template }, caller.owner.clone());
-    Ok(NewSandbox { row, new_session, parent: request.parent, owner, gate, key })
+    let marks = SessionMarks::default();
+    Ok(NewSandbox { row, new_session, parent: request.parent, marks, owner, gate, key })
 }
 
 /// As they are stored: canonical, so that one added later is recognised.

@@ -30,10 +30,12 @@ mod pump;
 mod reconcile;
 mod registry;
 mod sandbox;
+mod sessions;
 mod signals;
 mod snapshot;
 pub mod store;
 mod templates;
+mod terminals;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -51,6 +53,8 @@ pub use approvals::ApprovalQuery;
 pub use budget::UsageAsked;
 pub use open::OpenError;
 pub use output::{OutputItem, OutputReader};
+pub use sessions::SessionQuery;
+pub use terminals::{Look, Recording, TranscriptQuery};
 
 /// Bytes on their way, a chunk at a time.
 pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, Problem>> + Send>>;
@@ -104,6 +108,7 @@ struct Inner {
     pools: pool::Pools,
     metrics: metrics::Metrics,
     gates: gate::Gates,
+    terminals: terminals::Terminals,
     /// A sandbox was made that may expire before all others.
     expiry: Notify,
     /// A sandbox that can be idle changed its state.

@@ -15,6 +15,7 @@ use crate::{
     reconcile,
     registry::Registry,
     store::{self, sqlite::SqliteStore},
+    terminals::Terminals,
 };
 
 /// Why an engine cannot be opened.
@@ -91,6 +92,7 @@ impl Engine {
             pools,
             metrics: Metrics::default(),
             gates,
+            terminals: Terminals::default(),
             expiry: Notify::new(),
             idle: Notify::new(),
             closing: CancellationToken::new(),

@@ -21,6 +21,12 @@ impl From<store::Error> for Problem {
                 format!("Another sandbox is called `{name}`."),
                 "Choose another name, or delete that sandbox first.",
             ),
+            Error::SessionNameTaken(name) => Problem::new(
+                Code::NameTaken,
+                format!("Another session is called `{name}`."),
+                "Choose another name, or delete that session first.",
+            ),
+            Error::SessionEnded(id) => session_ended(id.as_str()),
             Error::KeyReused => Problem::new(
                 Code::IdempotencyMismatch,
                 "This Idempotency-Key came with a different request before.",
@@ -143,6 +149,22 @@ pub(crate) fn gone(text: &str) -> Problem {
         Code::SandboxGone,
         format!("The sandbox `{}` was deleted.", text.escape_debug()),
         "Create another one.",
+    )
+}
+
+pub(crate) fn unknown_session(text: &str) -> Problem {
+    Problem::new(
+        Code::UnknownSession,
+        format!("There is no session `{}`.", text.escape_debug()),
+        "`sandbar session ls` shows those there are.",
+    )
+}
+
+pub(crate) fn session_ended(text: &str) -> Problem {
+    Problem::new(
+        Code::SessionEnded,
+        format!("The session `{}` was deleted.", text.escape_debug()),
+        "Begin another one.",
     )
 }
 

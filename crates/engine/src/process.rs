@@ -20,6 +20,8 @@ use crate::{
     ids, problem,
     pump::{self, Pump},
     signals,
+    store::SizeChange,
+    terminals,
 };
 
 const WORKSPACE: &str = "/workspace";
@@ -105,11 +107,20 @@ impl Engine {
     }
 
     pub async fn resize(&self, sandbox: &str, process: &str, size: TerminalSize) -> Result<(), Problem> {
-        let size = terminal(size)?;
+        let request = terminal(size)?;
+        let handle = self.inner.handle(sandbox).await?;
         let (mut inside, id) = self.live_process(sandbox, process).await?;
-        let request = ResizeRequest { process_id: id.to_string(), size: Some(size) };
+        // As it is before: what the program then paints for the new size must not be taken for the old one's.
+        let offset = self.inner.store.output_range(&id).await?.end;
+        let request = ResizeRequest { process_id: id.to_string(), size: Some(request) };
         inside.guest.resize(request).await.map_err(|status| of_live(&status, &id))?;
-        Ok(())
+        let change = SizeChange { offset, at: clock::now(), size };
+        self.inner.store.resize_terminal(&handle.id, &id, change).await.map_err(|error| {
+            let mut problem = Problem::from(error);
+            problem.detail =
+                "The terminal has its new size, but the store did not take it: looks show the old one.".into();
+            problem
+        })
     }
 
     async fn live_process(&self, sandbox: &str, process: &str) -> Result<(Inside, ProcessId), Problem> {
@@ -142,7 +153,7 @@ pub(crate) async fn stored(inner: &Inner, handle: &Handle, process: &str) -> Res
     inner.store.process(&handle.id, &id).await?.ok_or_else(unknown)
 }
 
-fn terminal(size: TerminalSize) -> Result<protocol::TerminalSize, Problem> {
+pub(crate) fn terminal(size: TerminalSize) -> Result<protocol::TerminalSize, Problem> {
     if size.is_usable() {
         return Ok(protocol::TerminalSize { cols: size.cols.into(), rows: size.rows.into() });
     }
@@ -190,6 +201,7 @@ pub(crate) async fn launch(
     request: StartProcess,
     collector: Option<Collector>,
 ) -> Result<Launch, Problem> {
+    let size = request.terminal;
     let (process, mut start) = plan(handle, request)?;
     let live = Live::new(0, None, collector);
     let (Inside { guest, call }, token) = handle.admit(&process.id, &live).await?;
@@ -199,7 +211,7 @@ pub(crate) async fn launch(
     }
     let (reply, started) = oneshot::channel();
     let pump = Pump::new(inner.clone(), handle.clone(), live.clone(), guest.clone(), process.id.clone());
-    inner.tasks.spawn(begin(pump, process, start, reply, call, token));
+    inner.tasks.spawn(begin(pump, process, size, start, reply, call, token));
     Ok(Launch { live, guest, started })
 }
 
@@ -214,6 +226,9 @@ pub(crate) async fn resume(inner: &Arc<Inner>, handle: &Arc<Handle>, process: Pr
     let live = Live::new(range.end, outcome, None);
     // The guest is gone again already: the next look at it settles this process too.
     let Some((inside, token)) = handle.readmit(&process.id, &live) else { return Ok(()) };
+    if process.terminal {
+        terminals::follow(inner, handle, &process.id, live.progress.subscribe());
+    }
     let mut pump = Pump::new(inner.clone(), handle.clone(), live, inside.guest, process.id);
     inner.tasks.spawn(async move {
         pump.run().await;
@@ -270,6 +285,7 @@ fn plan(handle: &Handle, request: StartProcess) -> Result<(Process, StartRequest
 async fn begin(
     mut pump: Pump,
     process: Process,
+    size: Option<TerminalSize>,
     start: StartRequest,
     reply: oneshot::Sender<Result<Process, Problem>>,
     call: TaskTrackerToken,
@@ -277,6 +293,12 @@ async fn begin(
     _token: TaskTrackerToken,
 ) {
     let (inner, mut guest) = (pump.inner.clone(), pump.guest.clone());
+    if let Some(size) = size
+        && let Err(error) = inner.store.start_terminal(&process.id, size, process.started_at).await
+    {
+        pump.dismiss();
+        return drop(reply.send(Err(error.into())));
+    }
     let (recorded, started) = tokio::join!(inner.store.create_process(&process), async {
         pump.look().await;
         guest.start(start).await
@@ -285,6 +307,9 @@ async fn begin(
     let refused = match (recorded, started) {
         (Ok(()), Ok(_)) => {
             inner.metrics.processes_started.inc();
+            if process.terminal {
+                pump.show();
+            }
             // A caller that went away: `start_process` leaves the process running, `exec` cancelled `kill`.
             drop(reply.send(Ok(process)));
             return pump.run().await;

@@ -22,6 +22,7 @@ use crate::{
     process::{Live, Outcome},
     signals,
     store::{self, Chunk},
+    terminals,
 };
 
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -73,6 +74,11 @@ impl Pump {
     /// Just before the process starts.
     pub(crate) async fn look(&mut self) {
         self.start = limits::counters(&self.handle).await;
+    }
+
+    /// Of a terminal that has just started.
+    pub(crate) fn show(&self) {
+        terminals::follow(&self.inner, &self.handle, &self.process, self.live.progress.subscribe());
     }
 
     pub(crate) fn dismiss(&self) {

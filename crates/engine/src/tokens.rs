@@ -3,7 +3,7 @@
 use sandbar_api::{Code, CreateToken, NewToken, Problem, Role, SessionId, Token};
 use sha2::{Digest as _, Sha256};
 
-use crate::{Caller, Engine, clock, ids, store};
+use crate::{Caller, Engine, clock, ids, problem, store};
 
 /// So that a leaked secret is recognised by scanners and people.
 const PREFIX: &str = "sbt_";
@@ -47,12 +47,9 @@ impl Engine {
 
     async fn known_session(&self, session: SessionId) -> Result<SessionId, Problem> {
         match self.inner.store.session(&session).await? {
+            Some(row) if row.deleted_at.is_some() => Err(problem::session_ended(session.as_str())),
             Some(_) => Ok(session),
-            None => Err(Problem::new(
-                Code::UnknownSession,
-                format!("There is no session {session}."),
-                "`sandbar inspect SANDBOX` shows a sandbox's.",
-            )),
+            None => Err(problem::unknown_session(session.as_str())),
         }
     }
 

@@ -89,6 +89,9 @@ pub(crate) enum Verb {
     Cp(verbs::cp::Cp),
     Ps(verbs::process::Ps),
     Logs(verbs::process::Logs),
+    Screen(verbs::look::Screen),
+    Transcript(verbs::look::Transcript),
+    Replay(verbs::replay::Replay),
     Kill(verbs::process::Kill),
     /// End the processes of sandboxes and keep their files
     Stop(verbs::sandbox::Sandboxes),
@@ -102,6 +105,9 @@ pub(crate) enum Verb {
     Snapshots(verbs::snapshot::Snapshots),
     Fork(verbs::snapshot::Fork),
     Rm(verbs::sandbox::Rm),
+    /// Begin sessions, which are sandboxes and terminals that belong together, and come back to them
+    #[command(subcommand)]
+    Session(verbs::session::Session),
     /// Say where a sandbox may talk to, and see what it did
     #[command(subcommand)]
     Net(verbs::net::Net),

@@ -1,13 +1,14 @@
-//! Drives a process as if it ran here: input, output, signals, terminal, exit code. Shared by `run` and `exec`.
+//! Drives a process as if it ran here: input, output, signals, terminal, exit code. Shared by `run`, `exec` and `session`.
 
 use std::{
-    io,
+    io::{self, IsTerminal as _},
     time::{Duration, Instant},
 };
 
 use futures_util::StreamExt as _;
 use sandbar_api::{Code, ExitReason, Process, Stream};
 use sandbar_client::{Client, OutputItem};
+use sandbar_terminal::{InputModes, Neutral, Titles};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::{
@@ -19,22 +20,49 @@ use crate::{
 /// How long a command may go on writing to a pipe that nobody reads before it is asked more firmly.
 const PATIENCE_WITH_WRITERS: Duration = Duration::from_secs(1);
 
+/// What is between us and the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// It runs for us: signals are for it, and its input ends with ours.
+    Ours,
+    /// It may have been there before us, and goes on when we leave: signals are for us.
+    Visit,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Of the process, whose code is ours.
+    Exit(u8),
+    /// Of our visit.
+    Detached,
+}
+
 pub(crate) struct Attachment<'a> {
     pub client: &'a Client,
     pub sandbox: &'a str,
     pub process: &'a Process,
     pub forward_input: bool,
+    pub manner: Manner,
     pub print: Printer,
 }
 
 impl Attachment<'_> {
-    /// Until the process ends; its exit code is ours.
-    pub(crate) async fn drive(&self, signals: &mut Signals) -> Result<u8, Failure> {
+    /// Gives its terminal the size of ours.
+    pub(crate) async fn fit(&self) {
+        let outcome = self.client.resize(self.sandbox, self.process.id.as_str(), terminal::size()).await;
+        self.tell("the terminal size did not reach the command", outcome);
+    }
+
+    /// Until the process ends, or a visit does.
+    pub(crate) async fn drive(&self, signals: &mut Signals) -> Result<End, Failure> {
         let input = self.forward_input.then(|| {
             let (client, sandbox, print) = (self.client.clone(), self.sandbox.to_owned(), self.print);
-            let process = self.process.id.to_string();
+            let (process, manner) = (self.process.id.to_string(), self.manner);
             tokio::spawn(async move {
-                let outcome = client.forward_stdin(&sandbox, &process, tokio::io::stdin()).await;
+                let outcome = match manner {
+                    Manner::Ours => client.forward_stdin(&sandbox, &process, tokio::io::stdin()).await.map(drop),
+                    Manner::Visit => client.type_stdin(&sandbox, &process, tokio::io::stdin()).await,
+                };
                 if let Err(error) = outcome
                     && !is_over(error.code())
                 {
@@ -44,7 +72,7 @@ impl Attachment<'_> {
         });
         let outcome = tokio::select! {
             outcome = self.pump() => outcome,
-            never = self.forward_signals(signals) => match never {},
+            () = self.heed(signals) => Ok(End::Detached),
         };
         if let Some(input) = input {
             input.abort();
@@ -52,20 +80,34 @@ impl Attachment<'_> {
         outcome
     }
 
-    async fn pump(&self) -> Result<u8, Failure> {
-        let mut output = std::pin::pin!(self.client.output(self.sandbox, self.process.id.as_str(), Some(0), true));
+    async fn pump(&self) -> Result<End, Failure> {
+        let from = match self.manner {
+            Manner::Ours => Some(0),
+            // The first byte that is kept.
+            Manner::Visit => None,
+        };
+        let mut output = std::pin::pin!(self.client.output(self.sandbox, self.process.id.as_str(), from, true));
+        // A visitor is shown what others made it print, and whose terminal it is must not depend on that.
+        let shown = self.manner == Manner::Visit && io::stdout().is_terminal();
+        let mut neutral = shown.then(|| Neutral::new(Titles::Drop, InputModes::Pass));
         let mut stdout = Outlet::new(tokio::io::stdout());
         let mut stderr = Outlet::new(tokio::io::stderr());
         while let Some(item) = output.next().await {
             let signal = match item? {
-                OutputItem::Exit(process) => return self.ending(&process),
+                OutputItem::Exit(process) => return self.ending(&process).map(End::Exit),
                 OutputItem::Chunk(chunk) => match chunk.stream {
-                    Stream::Stdout => stdout.write(&chunk.data).await?,
+                    Stream::Stdout => {
+                        let harmless = neutral.as_mut().map(|neutral| neutral.filter(&chunk.data));
+                        stdout.write(harmless.as_deref().unwrap_or(&chunk.data)).await?
+                    }
                     Stream::Stderr => stderr.write(&chunk.data).await?,
                 },
             };
-            if let Some(name) = signal {
-                self.signal(name).await;
+            match (signal, self.manner) {
+                (None, _) => {}
+                (Some(name), Manner::Ours) => self.signal(name).await,
+                // Nobody reads us any more, which is nothing to the process.
+                (Some(_), Manner::Visit) => return Ok(End::Detached),
             }
         }
         Err(Failure::new(exit::SANDBAR, "the output ended without the command's exit"))
@@ -94,15 +136,14 @@ impl Attachment<'_> {
         Ok(exit.code as u8)
     }
 
-    async fn forward_signals(&self, signals: &mut Signals) -> std::convert::Infallible {
+    /// Returns when a signal ends a visit.
+    async fn heed(&self, signals: &mut Signals) {
         loop {
-            match signals.next().await {
-                Received::Signal { name, .. } => self.signal(name).await,
-                Received::Resized if self.process.terminal => {
-                    let outcome = self.client.resize(self.sandbox, self.process.id.as_str(), terminal::size()).await;
-                    self.tell("the new terminal size did not reach the command", outcome);
-                }
-                Received::Resized => {}
+            match (signals.next().await, self.manner) {
+                (Received::Signal { name, .. }, Manner::Ours) => self.signal(name).await,
+                (Received::Signal { .. }, Manner::Visit) => return,
+                (Received::Resized, _) if self.process.terminal => self.fit().await,
+                (Received::Resized, _) => {}
             }
         }
     }

@@ -35,8 +35,8 @@ pub(crate) fn main() -> ExitCode {
 
 fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
     use verbs::{
-        approval, budget, cp, doctor, events, inspect, life, net, pool, process, profile, run, sandbox, secret,
-        snapshot, template, token, usage,
+        approval, budget, cp, doctor, events, inspect, life, look, net, pool, process, profile, replay, run, sandbox,
+        secret, session, snapshot, template, token, usage,
     };
     match verb {
         Verb::Up(args) => up::up(&args, context),
@@ -56,8 +56,12 @@ fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
         Verb::Exec(args) => wait_for(process::exec(args, context)).map_err(Failure::beside_a_command),
         Verb::Ps(args) => wait_for(process::ps(&args, context)),
         Verb::Logs(args) => wait_for(process::logs(&args, context)),
+        Verb::Screen(args) => wait_for(look::screen(&args, context)),
+        Verb::Transcript(args) => wait_for(look::transcript(&args, context)),
+        Verb::Replay(args) => wait_for(replay::replay(&args, context)),
         Verb::Kill(args) => wait_for(process::kill(&args, context)),
         Verb::Cp(args) => wait_for(cp::cp(&args, context)),
+        Verb::Session(args) => wait_for(session::session(args, context)),
         Verb::Net(args) => wait_for(net::net(args, context)),
         Verb::Secret(args) => wait_for(secret::secret(args, context)),
         Verb::Approvals(args) => wait_for(approval::approvals(args, context)),

@@ -145,7 +145,7 @@ pub(crate) fn of(code: Code) -> u8 {
         | Code::BadBudget
         | Code::BadAnswer
         | Code::OffsetBeyond => USAGE,
-        Code::SandboxGone | Code::OutputDropped | Code::EventsDropped => NOT_FOUND,
+        Code::SandboxGone | Code::SessionEnded | Code::OutputDropped | Code::EventsDropped => NOT_FOUND,
         Code::IdempotencyMismatch => CONFLICT,
         // The sandbox's own permissions, not the token's.
         Code::FileForbidden => FAILED,
@@ -197,6 +197,8 @@ mod tests {
         for (code, exit) in [
             (Code::UnknownSandbox, NOT_FOUND),
             (Code::SandboxGone, NOT_FOUND),
+            (Code::UnknownSession, NOT_FOUND),
+            (Code::SessionEnded, NOT_FOUND),
             (Code::NameTaken, CONFLICT),
             (Code::WrongState, CONFLICT),
             (Code::Unauthenticated, REFUSED),

@@ -224,6 +224,83 @@ fn a_day_with_the_client() -> Outcome {
     expect_clean(server.home.path())
 }
 
+/// Somebody begins a session at a terminal and hangs up; the server is killed; somebody else comes back to it.
+#[test]
+fn a_session_outlives_its_client_and_its_server() -> Outcome {
+    let person = r#"
+import os, pty, sys
+def at_a_terminal(*arguments):
+    pid, fd = pty.fork()
+    if pid == 0: os.execv(sys.argv[1], [sys.argv[1], *arguments])
+    return pid, fd
+everything = b""
+def until(fd, word):
+    global everything
+    seen = b""
+    while word not in seen:
+        data = os.read(fd, 4096)
+        if not data: sys.exit("ended: %r" % seen)
+        seen += data; everything += data
+def wait(pid, fd):
+    try:
+        while os.read(fd, 4096): pass
+    except OSError: pass
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+if sys.argv[2] == "begin":
+    pid, fd = at_a_terminal("session", "new", "--name", "agent", "--label", "task=42", "--", "sh")
+    os.write(fd, b"printf '\\033]52;c;%s\\007' ZXZ''pbA==; echo before-$((40+2)); kept=still-there\n"); until(fd, b"before-42")
+    os.kill(pid, 1)
+else:
+    pid, fd = at_a_terminal("session", "attach", "agent")
+    until(fd, b"before-42")
+    os.write(fd, b"echo $kept-$((1+1)); stty size; exit 7\n"); until(fd, b"still-there-2")
+if b"ZXZpbA" in everything: sys.exit("the clipboard was written: %r" % everything)
+print(wait(pid, fd))
+"#;
+    let mut server = Server::start()?;
+    let sandbar = |server: &Server, arguments: &[&str]| done(&mut server.command(arguments));
+    let at_terminal = |server: &Server, act: &str| {
+        let mut command = Command::new("timeout");
+        command.args(["60", "python3", "-c", person, SANDBAR, act]).env("SANDBAR_HOME", server.home.path());
+        done(&mut command)
+    };
+    let shown = |server: &Server| -> Outcome<serde_json::Value> {
+        Ok(serde_json::from_str(&sandbar(server, &["--json", "session", "show", "agent"])?)?)
+    };
+    assert_eq!(at_terminal(&server, "begin")?, "0\n");
+    let before = shown(&server)?;
+    assert_eq!((&before["state"], &before["terminals"][0]["argv"][0]), (&"active".into(), &"sh".into()));
+    server.kill()?;
+    server.restart()?;
+    assert_eq!(shown(&server)?, before);
+    let id = before["id"].as_str().ok_or("no id")?;
+    assert_eq!(sandbar(&server, &["session", "ls", "-q", "-l", "task=42"])?, format!("{id}\n"));
+    assert_eq!(at_terminal(&server, "come back")?, "7\n", "the command's code");
+    // The control: it did print what would have written the clipboard of whoever looked.
+    assert!(sandbar(&server, &["logs", "agent"])?.contains("\u{1b}]52;c;ZXZpbA=="));
+
+    let code = |arguments: &[&str]| -> Outcome<Option<i32>> { Ok(server.command(arguments).output()?.status.code()) };
+    assert_eq!(code(&["session", "attach", "agent"])?, Some(125), "nothing runs in it any more");
+    assert_eq!(code(&["session", "new", "--name", "agent"])?, Some(5), "the name is taken");
+    assert_eq!(code(&["session", "new", "-d", "--name", "failed", "--", "no-such-command"])?, Some(127));
+    assert_eq!(code(&["session", "show", "failed"])?, Some(4));
+    let detached = sandbar(&server, &["session", "new", "-d", "--parent", "agent", "--", "sleep", "1000"])?;
+    let child: serde_json::Value =
+        serde_json::from_str(&sandbar(&server, &["--json", "session", "show", detached.trim()])?)?;
+    assert_eq!((&child["parent"], child["terminals"].as_array().map(Vec::len)), (&before["id"], Some(1)));
+    for _ in 0..2 {
+        sandbar(&server, &["session", "rm", "agent"])?;
+    }
+    assert_eq!(code(&["session", "show", "agent"])?, Some(4));
+    assert_eq!(code(&["session", "rm", "nobody"])?, Some(4));
+    sandbar(&server, &["session", "rm", "-f", "nobody"])?;
+    assert_eq!(sandbar(&server, &["session", "ls", "-q"])?, detached, "a child stays");
+    sandbar(&server, &["session", "rm", detached.trim()])?;
+    assert_eq!(sandbar(&server, &["ls", "-q"])?, "");
+    server.kill()?;
+    expect_clean(server.home.path())
+}
+
 #[test]
 fn a_second_server_and_a_home_that_cannot_be_written_are_refused() -> Outcome {
     let server = Server::start()?;

@@ -16,11 +16,12 @@ const ABOUT: &str = "A sandbox runtime for coding agents. Errors are RFC 9457 pr
     one sentence about what happened and the fix.\n\n\
     Over the Unix socket the owner calls without a token; every TCP call needs one.";
 
-const TAGS: [(&str, &str); 15] = [
+const TAGS: [(&str, &str); 16] = [
     ("sandboxes", "Isolated environments: create, list, pause, stop, delete; and what holds them."),
     ("snapshots", "A sandbox's files as they were at one moment, and sandboxes made from them."),
     ("processes", "What runs in a sandbox: start, input, output, signals; and exec in one call."),
     ("files", "Files and trees of a sandbox, as its own user sees them."),
+    ("sessions", "Units of agent work: a name, sandboxes, terminals, approvals and a budget, deleted together."),
     ("network", "Where a sandbox may talk to: its rules, live."),
     ("secrets", "Written, never read back; the gateway puts them in on the way out. Managed by admins."),
     ("approvals", "Questions to people: answered once, by a person, before their deadline."),
@@ -154,6 +155,7 @@ mod tests {
         let document = serde_json::to_value(openapi())?;
         let example = |name: &str| document["components"]["schemas"][name]["example"].clone();
         serde_json::from_value::<sandbar_api::CreateSandbox>(example("CreateSandbox"))?;
+        serde_json::from_value::<sandbar_api::CreateSession>(example("CreateSession"))?;
         serde_json::from_value::<sandbar_api::StartProcess>(example("StartProcess"))?;
         serde_json::from_value::<sandbar_api::ExecRequest>(example("ExecRequest"))?;
         serde_json::from_value::<sandbar_api::CreateToken>(example("CreateToken"))?;

@@ -10,9 +10,11 @@ use crate::{
 };
 
 /// All an agent may read, by the router's own names; the engine shows it its own session's part.
-const AGENT: [&str; 5] = [
+const AGENT: [&str; 7] = [
     "/v1/approvals",
     "/v1/approvals/{approval}",
+    "/v1/sessions",
+    "/v1/sessions/{session}",
     "/v1/sessions/{session}/budget",
     "/v1/usage",
     "/internal/usage/{session}",
@@ -30,7 +32,7 @@ pub(crate) fn permit(role: Role, method: &Method, route: Option<&str>) -> std::r
         }
         Role::Agent if reads && route.is_some_and(|route| AGENT.contains(&route)) => Ok(()),
         Role::Agent => refused(
-            "An agent's token may look at its own session's budget, usage and approvals, and at nothing else.",
+            "An agent's token may look at its own session, its budget, usage and approvals, and at nothing else.",
             "Let a person do it, with a token of another role.",
         ),
     }
@@ -71,6 +73,9 @@ mod tests {
                 (Some("/v1/usage"), true),
                 (Some("/v1/approvals/{approval}"), true),
                 (Some("/v1/approvals/{approval}/answer"), false),
+                (Some("/v1/sessions"), true),
+                (Some("/v1/sessions/{session}"), true),
+                (Some("/v1/sessions/{session}/model"), false),
                 (Some("/v1/usage/"), false),
                 (Some("/v1/sandboxes"), false),
                 (Some("/v1/events"), false),

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod gate;
+mod sessions;
 
 use std::sync::Arc;
 
@@ -141,6 +142,9 @@ async fn every_operation_but_the_open_ones_is_refused_without_a_token() {
         ("get", "/v1/usage"),
         ("get", "/internal/usage/x"),
         ("get", "/v1/gateway"),
+        ("get", "/v1/sandboxes/x/processes/x/screen"),
+        ("get", "/v1/sandboxes/x/processes/x/transcript"),
+        ("get", "/v1/sandboxes/x/processes/x/recording"),
     ] {
         assert!(operations.contains(&(method.to_owned(), path.to_owned())), "{method} {path} is not documented");
     }

@@ -62,6 +62,7 @@ fn main() {
             ("trees_travel_as_tar", Box::pin(trees(&bench))),
             ("an_upload_that_is_too_large_is_told_so", Box::pin(too_large(&bench))),
             ("output_is_read_from_any_offset", Box::pin(output(&bench))),
+            ("terminals_are_looked_at", Box::pin(terminals(&bench))),
             ("input_is_typed_once", Box::pin(input(&bench))),
             ("exec_collects", Box::pin(exec(&bench))),
             ("exec_streams", Box::pin(exec_live(&bench))),
@@ -332,6 +333,67 @@ async fn too_large(bench: &Bench) {
     let refused = bench.send("PUT", &path, &[], vec![0; 20_000_000]).await;
     assert_eq!(refused.code(), "too_large");
     assert_eq!(bench.get(&path).await.code(), "unknown_file");
+}
+
+async fn terminals(bench: &Bench) {
+    let script = r"printf '\033]2;hi\007\033[31mred\033[m\r\nfind me\r\n\033]52;c;ZXZpbA==\007'; read _; exit 3";
+    let argv = json!({"argv": ["sh", "-c", script], "cwd": "/", "terminal": {"cols": 30, "rows": 4}});
+    let process = bench.start(argv).await;
+    let path = format!("/v1/sandboxes/box/processes/{}", process.id);
+    let clipboard = "\u{1b}]52;c;ZXZpbA==\u{7}";
+    let mut raw = bench.get(&format!("{path}/output")).await.text();
+    for _ in 0..500 {
+        if raw.contains(clipboard) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        raw = bench.get(&format!("{path}/output")).await.text();
+    }
+    assert!(raw.contains(clipboard), "{raw:?}");
+    let seen = bench.get(&format!("{path}/screen")).await;
+    assert_eq!(seen.headers[header::CONTENT_TYPE], "application/json");
+    let view: sandbar_api::ScreenView = serde_json::from_slice(&seen.body).unwrap();
+    assert_eq!(view.lines, ["red", "find me", "", ""]);
+    assert_eq!((view.title.as_str(), view.cursor.row, view.size.cols, view.ended), ("hi", 2, 30, false));
+    let text = bench.send("GET", &format!("{path}/screen"), &[("accept", "text/plain")], "").await;
+    assert_eq!(
+        (text.text().as_str(), text.headers[header::CONTENT_TYPE].as_bytes()),
+        ("red\nfind me\n", &b"text/plain; charset=utf-8"[..])
+    );
+    assert_eq!(bench.get(&format!("{path}/screen?format=text")).await.text(), "red\nfind me\n");
+    let ansi = bench.get(&format!("{path}/screen?format=ansi")).await.text();
+    assert!(ansi.contains("\u{1b}[31mred") && !ansi.contains("\u{1b}]"), "{ansi:?}");
+    let found = bench.get(&format!("{path}/transcript?grep=FIND&ignore_case=true&limit=5")).await;
+    let found: sandbar_api::Transcript = serde_json::from_slice(&found.body).unwrap();
+    assert_eq!(found.lines.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), ["find me"]);
+    assert!(!found.more && (found.lines[0].at - chrono::Utc::now()).num_seconds().abs() < 60);
+    for (query, code) in [("from=99999", "offset_beyond"), ("limit=0", "bad_request"), ("grepp=x", "bad_request")] {
+        assert_eq!(bench.get(&format!("{path}/transcript?{query}")).await.code(), code, "{query}");
+    }
+    assert_eq!(bench.get(&format!("{path}/screen?format=pdf")).await.code(), "bad_request");
+    bench.post(&format!("{path}/resize"), &json!({"cols": 40, "rows": 5})).await;
+    bench.send("POST", &format!("{path}/stdin"), &[], "\n").await;
+    bench.ended(process.id.as_str()).await;
+    let view: sandbar_api::ScreenView =
+        serde_json::from_slice(&bench.get(&format!("{path}/screen")).await.body).unwrap();
+    assert!(view.ended && view.size.cols == 40 && view.offset > 0, "{view:?}");
+    let recording = bench.get(&format!("{path}/recording")).await;
+    assert_eq!(recording.headers[header::CONTENT_TYPE], "application/x-asciicast");
+    let lines: Vec<Value> = recording.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["version"], &lines[0]["term"]["cols"]), (&json!(3), &json!(30)));
+    assert_eq!(lines.last().map(|event| (event[1].clone(), event[2].clone())), Some((json!("x"), json!("3"))));
+    assert!(lines.iter().any(|event| event[1] == "r" && event[2] == "40x5"));
+    // The command itself is in the header.
+    assert!(lines[1..].iter().all(|event| !event.to_string().contains("ZXZpbA")), "{lines:?}");
+    let plain = bench.start(json!({"argv": ["true"], "cwd": "/"})).await;
+    for part in ["screen", "transcript", "recording"] {
+        let of = async |process: &str| bench.get(&format!("/v1/sandboxes/box/processes/{process}/{part}")).await;
+        assert_eq!(
+            (of(plain.id.as_str()).await.code(), of("nonsense").await.code()),
+            ("no_terminal".to_owned(), "unknown_process".to_owned()),
+            "{part}"
+        );
+    }
 }
 
 async fn output(bench: &Bench) {

@@ -5,10 +5,12 @@ pub mod neutral;
 pub mod prompt;
 mod scan;
 pub mod screen;
+pub mod transcript;
 
 pub use neutral::{InputModes, Neutral, Titles};
 pub use prompt::{Look, Prompt, THRESHOLD, detect};
 pub use screen::Screen;
+pub use transcript::{Line, Lines};
 
 #[cfg(test)]
 mod fuzz;

@@ -68,6 +68,11 @@ impl Scanner {
         }
     }
 
+    /// Nothing unfinished is held: reading could begin here.
+    pub(crate) fn at_rest(&self) -> bool {
+        self.state == State::Ground && self.held.is_empty()
+    }
+
     /// Consumes text up to the next control; returns the rest.
     fn text<'b>(&mut self, bytes: &'b [u8], sink: &mut impl FnMut(Token<'_>)) -> &'b [u8] {
         if !self.held.is_empty() {

@@ -170,7 +170,7 @@ impl Approvals {
     }
 
     /// It is closed without an answer. Fine if that is known.
-    pub(super) fn ended(&self, approval: &Approval) {
+    pub(crate) fn ended(&self, approval: &Approval) {
         if approval.state == ApprovalState::Expired
             && let Some(open) = self.shared.lock().take(&approval.id)
         {

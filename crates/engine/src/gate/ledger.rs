@@ -1,10 +1,12 @@
-//! The ledger: accounts of sessions in memory, every reservation and settlement in the store. A reservation is durable
-//! before its call goes out; many are committed together.
+//! The ledger: accounts of sessions in memory, every reservation and settlement in the store. A reservation is in the
+//! journal before its call goes out; the store takes many together a moment later.
 
 mod books;
+mod journal;
 mod writing;
 
 use std::{
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -16,10 +18,11 @@ use chrono::TimeDelta;
 use sandbar_api::{SandboxId, SessionId, SetBudget};
 use sandbar_gateway::{Held, Refused, Reservation, Reserve, Settlement};
 use sandbar_policy::{Account, Amount, Limits};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use self::{
     books::{Books, Standing},
+    journal::{Journal, Left},
     writing::{Order, Writing},
 };
 use crate::{
@@ -31,8 +34,6 @@ use crate::{
     },
 };
 
-/// Reservations on their way to the disk; more wait to be let in.
-const BEGINNING: usize = 1024;
 /// What a rate is about.
 const WINDOW: Duration = Duration::from_secs(60);
 /// Of a model's name or a note, in bytes: where any model is passed on, its name is whatever a sandbox wrote.
@@ -53,7 +54,9 @@ struct Shared {
     store: Arc<dyn Store>,
     shelf: Shelf,
     orders: mpsc::UnboundedSender<Order>,
-    beginning: Semaphore,
+    journal: Arc<Journal>,
+    /// The store does not take what it is given, or the disk is full: nothing begins.
+    behind: Arc<AtomicBool>,
     /// Held by whoever brings something from the store into the books, so that it cannot change in between.
     bringing: tokio::sync::Mutex<()>,
     /// Calls of servers that died are not ended yet, so what was used is not known.
@@ -82,44 +85,36 @@ impl Drop for Known {
     }
 }
 
-/// Ends the reservation of a caller that went away before it had it.
-struct GivenUp<'l> {
-    ledger: &'l Ledger,
-    id: Option<String>,
-}
-
-impl Drop for GivenUp<'_> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id.take() {
-            let note = Some("given up before it was made".to_owned());
-            self.ledger.end(&id, Settlement { free: true, note, ..Settlement::default() });
-        }
-    }
-}
-
 impl Ledger {
     /// Ends what servers that died left held: it stands, estimated. Starts the task that writes.
-    pub(crate) async fn open(store: Arc<dyn Store>) -> store::Result<Self> {
+    pub(crate) async fn open(store: Arc<dyn Store>, home: &Path) -> store::Result<Self> {
         let (orders, inbox) = mpsc::unbounded_channel();
+        let (journal, left) = Journal::open(home).map_err(Error::Output)?;
+        let (journal, behind) = (Arc::new(journal), Arc::new(AtomicBool::new(false)));
         let ledger = Self(Arc::new(Shared {
             store: store.clone(),
             shelf: Shelf::default(),
             orders,
-            beginning: Semaphore::new(BEGINNING),
+            journal: journal.clone(),
+            behind: behind.clone(),
             bringing: tokio::sync::Mutex::default(),
             orphaned: AtomicBool::new(false),
             opened: Instant::now(),
         }));
-        let orphans: Vec<_> = store.held_calls().await?.into_iter().map(orphaned).collect();
-        match store.write_ledger(orphans.clone()).await {
+        // What the store had begun, and what it had not come to.
+        let held = store.held_calls().await?.into_iter();
+        let unknown = left.calls.iter().flat_map(|call| [LedgerEntry::Begin(call.clone()), orphaned(call.clone())]);
+        let orphans: Vec<_> = unknown.chain(held.map(orphaned)).collect();
+        match store.write_promised(orphans.clone()).await {
+            Ok(()) => left.forget(),
             // It is by starting that a full disk can be freed.
             Err(Error::DiskFull) => {
                 ledger.0.orphaned.store(true, Ordering::Release);
-                tokio::spawn(end_orphans(Arc::downgrade(&ledger.0), orphans));
+                tokio::spawn(end_orphans(Arc::downgrade(&ledger.0), orphans, left));
             }
-            written => written?,
+            Err(error) => return Err(error),
         }
-        tokio::spawn(Writing { store, shelf: ledger.0.shelf.clone() }.run(inbox));
+        tokio::spawn(Writing { store, shelf: ledger.0.shelf.clone(), journal, behind }.run(inbox));
         Ok(ledger)
     }
 
@@ -201,14 +196,19 @@ impl Ledger {
         call: Reserve,
     ) -> Result<Reservation, Refused> {
         let closed = || Refused::Unavailable("the server is shutting down".into());
-        let _turn = self.0.beginning.acquire().await.map_err(|_| closed())?;
+        if self.0.orders.is_closed() {
+            return Err(closed());
+        }
+        if self.0.behind.load(Ordering::Acquire) {
+            let cause = "the disk is full, or earlier calls cannot be written down";
+            return Err(Refused::Unavailable(cause.into()));
+        }
         if self.0.orphaned.load(Ordering::Acquire) {
             return Err(Refused::Unavailable("the disk is full, and what was used before is not written".into()));
         }
         let began_at = clock::now();
         let id = ids::call(began_at).map_err(|problem| Refused::Unavailable(problem.detail))?;
         self.books().hold(&id, session, &call, self.now_ms())?;
-        let mut given_up = GivenUp { ledger: self, id: Some(id.clone()) };
         let row = CallRow {
             id: id.clone(),
             session: session.clone(),
@@ -219,26 +219,20 @@ impl Ledger {
             held_tokens: call.bound.tokens,
             held_micros: call.bound.micros,
         };
-        let (reply, begun) = oneshot::channel();
-        if self.0.orders.send(Order::Begin(row, reply)).is_err() {
-            given_up.id = None;
+        let journal = match self.0.journal.append(&row) {
+            Ok(journal) => journal,
+            Err(error) => {
+                self.books().strike(&id);
+                let full = error.kind() == std::io::ErrorKind::StorageFull;
+                let cause = if full { "the disk is full".to_owned() } else { error.to_string() };
+                return Err(Refused::Unavailable(format!("the call cannot be written down: {cause}")));
+            }
+        };
+        if self.0.orders.send(Order::Begin(row, journal)).is_err() {
             self.books().strike(&id);
             return Err(closed());
         }
-        match begun.await {
-            Ok(Ok(())) => {
-                given_up.id = None;
-                Ok(Reservation { id, held: call.bound })
-            }
-            Ok(Err(failed)) => {
-                if !failed.perhaps {
-                    given_up.id = None;
-                    self.books().strike(&id);
-                }
-                Err(Refused::Unavailable(format!("the call cannot be written down: {}", failed.cause)))
-            }
-            Err(_) => Err(closed()),
-        }
+        Ok(Reservation { id, held: call.bound })
     }
 
     pub(crate) fn settle(&self, reservation: Reservation, end: Settlement) {
@@ -271,6 +265,15 @@ impl Ledger {
             standing.model = model.map(str::to_owned);
         }
         Ok(())
+    }
+
+    /// All that was reserved and settled until now is in the store when it returns, as far as that takes it.
+    pub(crate) async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        if self.0.orders.send(Order::Flush(done)).is_ok() {
+            // An error means that the task has ended, which it does when all is written.
+            flushed.await.ok();
+        }
     }
 
     /// All that was settled is written when it returns, and nothing more can be reserved.
@@ -329,14 +332,14 @@ fn orphaned(call: CallRow) -> LedgerEntry {
     })
 }
 
-async fn end_orphans(ledger: Weak<Shared>, orphans: Vec<LedgerEntry>) {
+async fn end_orphans(ledger: Weak<Shared>, orphans: Vec<LedgerEntry>, left: Left) {
     loop {
         tokio::time::sleep(RETRY_ORPHANS).await;
         let Some(shared) = ledger.upgrade() else { return };
         let _bringing = shared.bringing.lock().await;
         let ledger = Ledger(shared.clone());
         let ended = async {
-            shared.store.write_ledger(orphans.clone()).await?;
+            shared.store.write_promised(orphans.clone()).await?;
             // Nothing can have been reserved: the books hold only what the store had.
             let sessions = ledger.books().sessions();
             for session in sessions {
@@ -350,7 +353,7 @@ async fn end_orphans(ledger: Weak<Shared>, orphans: Vec<LedgerEntry>) {
         match ended.await {
             Ok(()) => {
                 shared.orphaned.store(false, Ordering::Release);
-                return;
+                return left.forget();
             }
             Err(Error::DiskFull) => {}
             Err(error) => {

@@ -68,7 +68,8 @@ async fn make_of(
     // Bound meanwhile only where nothing is known that could refuse the record: a member that was bound and then refused
     // is used up.
     let joins = !new.new_session || new.parent.is_some();
-    let early = late == Late::Name && new.key.is_none() && !joins && !inner.registry.has_name(&new.row.sandbox.name);
+    let free = new.marks.name.is_none() && !inner.registry.has_name(&new.row.sandbox.name);
+    let early = late == Late::Name && new.key.is_none() && !joins && free;
     let bind = || member.provider.bind(&spec);
     claimed.handle.announce();
     // Whom it trusts is told again to whoever claims a member that is given back.
@@ -178,7 +179,14 @@ async fn open(claimed: &Owner, guest: Guest, listener: Option<TcpListener>, row:
 /// Whether the store certainly left the member as it was.
 fn is_unchanged(refused: &store::Result<Created>, joins: bool) -> bool {
     match refused {
-        Ok(_) | Err(store::Error::NameTaken(_) | store::Error::KeyReused | store::Error::DiskFull) => true,
+        Ok(_)
+        | Err(
+            store::Error::NameTaken(_)
+            | store::Error::SessionNameTaken(_)
+            | store::Error::SessionEnded(_)
+            | store::Error::KeyReused
+            | store::Error::DiskFull,
+        ) => true,
         // There is no such session; otherwise it is the member that is missing.
         Err(store::Error::Missing(_)) => joins,
         Err(_) => false,

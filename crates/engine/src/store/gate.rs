@@ -115,15 +115,6 @@ pub trait ApprovalStore: Send + Sync {
     async fn unspent_approvals(&self) -> Result<Vec<Approval>>;
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct SessionRow {
-    pub id: SessionId,
-    pub owner: String,
-    pub parent: Option<SessionId>,
-    pub limits: SetBudget,
-    pub model: Option<String>,
-}
-
 /// A call's beginning: held until it is ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallRow {
@@ -173,7 +164,6 @@ pub struct UsageQuery {
 
 #[async_trait]
 pub trait LedgerStore: Send + Sync {
-    async fn session(&self, id: &SessionId) -> Result<Option<SessionRow>>;
     /// Event `budget.set`. `Missing` if there is no such session.
     async fn set_budget(&self, session: &SessionId, limits: &SetBudget) -> Result<()>;
     /// Event `model.switched`. `Missing` if there is no such session.
@@ -181,6 +171,8 @@ pub trait LedgerStore: Send + Sync {
     /// In order, in one transaction: durable when it returns. Refused on a full disk if something begins; beginning the
     /// same call twice changes nothing.
     async fn write_ledger(&self, entries: Vec<LedgerEntry>) -> Result<()>;
+    /// The same, for what has begun already: it is let through on a full disk.
+    async fn write_promised(&self, entries: Vec<LedgerEntry>) -> Result<()>;
     /// Begun and not ended, by servers that died.
     async fn held_calls(&self) -> Result<Vec<CallRow>>;
     /// Tokens and micros of ended calls of the session and all its descendants.

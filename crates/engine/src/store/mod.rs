@@ -9,9 +9,11 @@
 mod ballast;
 pub mod gate;
 mod output;
+pub mod sessions;
 pub mod sqlite;
 #[cfg(test)]
 pub(crate) mod suite;
+pub mod terminal;
 
 use std::collections::BTreeMap;
 
@@ -25,11 +27,17 @@ use sandbar_api::{
 use tokio::sync::watch;
 
 pub use gate::{ApprovalStore, GateStore, LedgerStore, SecretStore};
+pub use sessions::SessionStore;
+pub use terminal::{SizeChange, TerminalStore};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the name `{0}` is taken")]
     NameTaken(String),
+    #[error("the name `{0}` is taken by a session")]
+    SessionNameTaken(String),
+    #[error("the session {0} has ended")]
+    SessionEnded(SessionId),
     #[error("there is no {0}")]
     Missing(String),
     #[error("a sandbox that is {from:?} cannot become {to:?}")]
@@ -75,10 +83,13 @@ pub struct IdempotencyKey {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewSandbox {
     pub row: SandboxRow,
-    /// Make the session row too (its own session), or join one that exists (`Missing` otherwise).
+    /// Make the session row too (its own session), or join one that exists (`Missing` otherwise, `SessionEnded` if it was
+    /// deleted).
     pub new_session: bool,
-    /// Of a new session: whose budget it spends too (`Missing` if there is none).
+    /// Of a new session: whose budget it spends too (`Missing` if there is none, `SessionEnded` if it was deleted).
     pub parent: Option<SessionId>,
+    /// Of a new session (`SessionNameTaken` among those not deleted).
+    pub marks: sessions::SessionMarks,
     pub owner: String,
     pub gate: gate::GateRow,
     pub key: Option<IdempotencyKey>,
@@ -151,7 +162,9 @@ pub struct Pruned {
 }
 
 #[async_trait]
-pub trait Store: GateStore + SecretStore + ApprovalStore + LedgerStore + Send + Sync + 'static {
+pub trait Store:
+    GateStore + SecretStore + ApprovalStore + LedgerStore + SessionStore + TerminalStore + Send + Sync + 'static
+{
     /// Event `sandbox.created` (and `session.created`). `NameTaken` among those not deleted.
     async fn create_sandbox(&self, new: NewSandbox) -> Result<Created>;
     async fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRow>>;

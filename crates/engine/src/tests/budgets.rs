@@ -66,6 +66,8 @@ async fn budgets_are_set_read_and_removed() -> Tested {
     call(&bed, &sandbox, "big", used(1_000_000, 500_000)).await?;
     let budget = bed.engine.budget(&owner(), sandbox.session.as_str()).await?;
     assert_eq!((budget.tokens_used, budget.tokens_reserved, budget.usd_used), (1_500_000, 0, 4.5));
+    let shown = bed.engine.session(&owner(), "a").await?.budget;
+    assert_eq!((shown.tokens_used, shown.usd_used, shown.limits), (1_500_000, 4.5, budget.limits.clone()));
     assert!(call(&bed, &sandbox, "big", used(1, 0)).await.is_err(), "over it");
 
     bed.restart().await?;
@@ -83,6 +85,7 @@ async fn budgets_are_set_read_and_removed() -> Tested {
     assert_eq!(code(bed.engine.set_budget("nobody", SetBudget::default()).await), Some(Code::UnknownSandbox));
     bed.engine.delete("a").await?;
     assert_eq!(bed.engine.budget(&owner(), "a").await?.tokens_used, 1_500_000, "what it was can be read");
+    assert_eq!(bed.engine.session(&owner(), sandbox.session.as_str()).await?.budget.tokens_used, 1_500_000);
     Ok(())
 }
 

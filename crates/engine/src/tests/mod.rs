@@ -17,7 +17,9 @@ mod processes;
 mod restart;
 mod script;
 mod secrets;
+mod sessions;
 mod snapshots;
+mod terminals;
 mod transfers;
 
 use std::{

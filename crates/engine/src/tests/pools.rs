@@ -9,7 +9,10 @@ use sandbar_api::{Code, CreateSandbox, Pool, Problem, Sandbox, SandboxId, Sandbo
 use sandbar_provider::{Error, Provider as _};
 
 use super::{Bed, Tested, exec, owner, soon};
-use crate::{ListQuery, pool, store::NewSandbox};
+use crate::{
+    ListQuery, pool,
+    store::{NewSandbox, sessions::SessionMarks},
+};
 
 type Ids = BTreeSet<SandboxId>;
 
@@ -307,7 +310,8 @@ async fn a_claim_that_was_cut_off_is_undone_by_the_next_server() -> Tested {
     sandbox.changed_at = sandbox.created_at;
     let row = crate::store::SandboxRow { sandbox, template };
     let gate = crate::store::suite::gate_row();
-    let new = NewSandbox { row, new_session: false, parent: None, owner: "socket".into(), gate, key: None };
+    let marks = SessionMarks::default();
+    let new = NewSandbox { row, new_session: false, parent: None, marks, owner: "socket".into(), gate, key: None };
     bed.engine.inner.store.claim_pool_member(new).await?;
     bed.restart().await?;
     assert!(bed.provider.get(&member).is_none());

@@ -1,13 +1,16 @@
 //! Commands in a sandbox: `exec`, `ps`, `logs`, `kill`.
 
+use std::io::IsTerminal as _;
+
 use chrono::Utc;
 use futures_util::StreamExt as _;
 use sandbar_api::{ExitReason, Process, ProcessList, ProcessState, StartProcess, Stream};
 use sandbar_client::{Client, OutputItem};
+use sandbar_terminal::{InputModes, Neutral, Titles, neutral::RESTORE};
 
 use crate::{
     args::CommandOptions,
-    attach::Attachment,
+    attach::{Attachment, End, Manner},
     context::Context,
     exit::{self, Failure},
     print::{Printer, written},
@@ -142,9 +145,13 @@ pub(crate) async fn start_and_attach(
         None
     };
     let forward_input = request.stdin;
-    let outcome = Attachment { client, sandbox, process: &process, forward_input, print }.drive(signals).await;
+    let manner = Manner::Ours;
+    let end = Attachment { client, sandbox, process: &process, forward_input, manner, print }.drive(signals).await;
     drop(raw);
-    outcome
+    match end? {
+        End::Exit(code) => Ok(code),
+        End::Detached => Err(Failure::new(exit::SANDBAR, "the command was left before its end")),
+    }
 }
 
 pub(crate) async fn ps(args: &Ps, context: &Context) -> Result<u8, Failure> {
@@ -194,16 +201,28 @@ pub(crate) async fn logs(args: &Logs, context: &Context) -> Result<u8, Failure> 
         Some(process) => process.clone(),
         None => newest(&client, &args.sandbox).await?,
     };
+    // What a terminal was shown is written for a terminal; ours is not to obey all of it.
+    let shown = !context.print.json && std::io::stdout().is_terminal();
+    let mut neutral = match shown && client.process(&args.sandbox, &process).await?.terminal {
+        true => Some(Neutral::new(Titles::Drop, InputModes::Drop)),
+        false => None,
+    };
     let mut output = std::pin::pin!(client.output(&args.sandbox, &process, args.from, args.follow));
     while let Some(item) = output.next().await {
         match item? {
             OutputItem::Chunk(chunk) if context.print.json => context.print.json(&chunk)?,
             OutputItem::Chunk(chunk) => match chunk.stream {
-                Stream::Stdout => written(write(std::io::stdout().lock(), &chunk.data))?,
+                Stream::Stdout => {
+                    let harmless = neutral.as_mut().map(|neutral| neutral.filter(&chunk.data));
+                    written(write(std::io::stdout().lock(), harmless.as_deref().unwrap_or(&chunk.data)))?;
+                }
                 Stream::Stderr => written(write(std::io::stderr().lock(), &chunk.data))?,
             },
             OutputItem::Exit(_) => {}
         }
+    }
+    if neutral.is_some() {
+        written(write(std::io::stdout().lock(), RESTORE))?;
     }
     Ok(exit::OK)
 }

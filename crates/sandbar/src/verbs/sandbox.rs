@@ -29,7 +29,7 @@ Examples:
   sandbar create --workspace .           work on a copy of this directory
   sandbar create --workspace .:rw        work in this directory itself
   sandbar create --from before-upgrade   with the files of a snapshot
-  sandbar create --allow @packages --allow 'api.github.com GET' --secret GITHUB_TOKEN
+  sandbar create --allow @github --allow 'api.example.org GET' --secret GITHUB_TOKEN
   id=$(sandbar create) && sandbar exec $id -- make test")]
 pub(crate) struct Create {
     /// What to call it; made up by default
@@ -76,7 +76,7 @@ pub(crate) struct Create {
     #[arg(long = "secret", value_name = "NAME")]
     secrets: Vec<String>,
 
-    /// Let it spend the budget of this session too: its id, or the id or name of a sandbox of it
+    /// Let it spend the budget of this session too: its id or name, or the id or name of a sandbox of it
     #[arg(long, value_name = "SESSION|SANDBOX")]
     parent: Option<String>,
 
@@ -173,11 +173,11 @@ pub(crate) async fn create(args: Create, context: &Context) -> Result<u8, Failur
     Ok(exit::OK)
 }
 
-/// A session by its own id, or by a sandbox of it.
+/// A session by its own id or name, or by a sandbox of it.
 pub(crate) async fn session_of(client: &Client, text: &str) -> Result<SessionId, Failure> {
     match text.parse() {
         Ok(session) => Ok(session),
-        Err(_) => Ok(client.sandbox(text).await?.session),
+        Err(_) => Ok(client.session(text).await?.id),
     }
 }
 
@@ -256,7 +256,7 @@ pub(crate) async fn ls(args: Ls, context: &Context) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn joined(pairs: &BTreeMap<String, String>) -> String {
+pub(crate) fn joined(pairs: &BTreeMap<String, String>) -> String {
     pairs.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 

@@ -27,7 +27,7 @@ Examples:
         /// What it may do
         #[arg(long, value_enum)]
         role: Role,
-        /// The session an agent's token is bound to: its id, or the id or name of a sandbox of it
+        /// The session an agent's token is bound to: its id or name, or the id or name of a sandbox of it
         #[arg(long, value_name = "SESSION|SANDBOX", required_if_eq("role", "agent"))]
         session: Option<String>,
         /// Stops working after this long, for example 90d

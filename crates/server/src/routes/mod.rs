@@ -22,9 +22,11 @@ mod processes;
 mod range;
 mod sandboxes;
 mod secrets;
+mod sessions;
 mod sign_in;
 mod snapshots;
 mod templates;
+mod terminals;
 mod tokens;
 mod usage;
 
@@ -49,6 +51,7 @@ fn guarded() -> OpenApiRouter<App> {
         .merge(exec::routes())
         .merge(processes::routes())
         .merge(output::routes())
+        .merge(terminals::routes())
         .merge(files::routes())
         .merge(events::routes())
         .merge(templates::routes())
@@ -56,6 +59,7 @@ fn guarded() -> OpenApiRouter<App> {
         .merge(network::routes())
         .merge(secrets::listed())
         .merge(approvals::routes())
+        .merge(sessions::routes())
         .merge(budgets::routes())
         .merge(usage::routes())
         .merge(host::routes())
@@ -115,6 +119,6 @@ struct ProcessPath {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 struct SessionPath {
-    /// A session's id, or the id or name of a sandbox that belongs to it.
+    /// A session's id or name, or the id or name of a sandbox that belongs to it.
     session: String,
 }

@@ -10,7 +10,7 @@ use sandbar_provider::{Error, Found, Guest, HostReport, Provider, Spec};
 use super::*;
 
 /// Makes nothing; but whoever asked has a session.
-struct Barren;
+pub(super) struct Barren;
 
 #[async_trait]
 impl Provider for Barren {
@@ -100,6 +100,8 @@ async fn agents_reach_what_is_listed_and_nothing_else() {
         "get /internal/usage/x",
         "get /v1/approvals",
         "get /v1/approvals/x",
+        "get /v1/sessions",
+        "get /v1/sessions/x",
         "get /v1/sessions/x/budget",
         "get /v1/usage",
     ];
@@ -114,6 +116,8 @@ async fn agents_reach_what_is_listed_and_nothing_else() {
         ("get", "/v1/approvals/"),
         ("get", "/v1//approvals"),
         ("get", "/v1/sessions/x/budget/"),
+        ("post", "/v1/sessions"),
+        ("delete", "/v1/sessions/x"),
     ] {
         let answer = bench.tcp(method, path, &headers).await;
         let open = path == "/";
@@ -132,13 +136,21 @@ async fn agents_see_no_other_session() {
     let other = bench.session().await;
     assert_ne!(own, other);
     let headers = [("authorization", agent.as_str())];
-    for path in
-        [format!("/v1/sessions/{other}/budget"), format!("/v1/usage?of={other}"), format!("/internal/usage/{other}")]
-    {
+    for path in [
+        format!("/v1/sessions/{other}"),
+        format!("/v1/sessions/{other}/budget"),
+        format!("/v1/usage?of={other}"),
+        format!("/internal/usage/{other}"),
+    ] {
         let answer = bench.tcp("get", &path, &headers).await;
         assert!(answer.status.is_client_error(), "{path}: {}", String::from_utf8_lossy(&answer.body));
     }
-    for path in [format!("/v1/usage?of={own}"), format!("/internal/usage/{own}"), "/v1/approvals".to_owned()] {
+    for path in [
+        format!("/v1/sessions/{own}"),
+        format!("/v1/usage?of={own}"),
+        format!("/internal/usage/{own}"),
+        "/v1/approvals".to_owned(),
+    ] {
         let answer = bench.tcp("get", &path, &headers).await;
         assert_eq!(answer.status, StatusCode::OK, "{path}: {}", String::from_utf8_lossy(&answer.body));
     }

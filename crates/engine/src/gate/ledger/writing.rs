@@ -1,7 +1,13 @@
-//! The task that writes the ledger: one commit for all that came while the last was under way. What begins is refused
-//! when it cannot be written; what ended is never given up while the server lives.
+//! The task that writes the ledger: one commit for all that came in a moment. No call waits for it: what begins is in the
+//! journal, and what ended is never given up while the server lives.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use sandbar_api::SessionId;
 use tokio::{
@@ -9,162 +15,169 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use super::Shelf;
+use super::{Shelf, journal::Journal};
 use crate::store::{
     self, Store,
     gate::{CallEnd, CallRow, LedgerEntry},
 };
 
+/// How long what comes is gathered: many calls share a commit, and the processors are left to the calls.
+const GATHER: Duration = Duration::from_millis(10);
 /// Entries a transaction: more would keep other writers waiting.
-const BATCH: usize = 512;
+const BATCH: usize = 1024;
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_AT_MOST: Duration = Duration::from_secs(5);
 /// At the server's end. What is not written then is ended by the next server, at what was held.
 const FLUSH: Duration = Duration::from_secs(5);
 
 pub(super) enum Order {
-    Begin(CallRow, oneshot::Sender<Result<(), NotBegun>>),
+    /// With the journal's file it is in.
+    Begin(CallRow, u64),
     End(SessionId, CallEnd),
+    Flush(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
-}
-
-/// Why a call may not be made.
-pub(super) struct NotBegun {
-    pub(super) cause: String,
-    /// Whether it may have been written all the same.
-    pub(super) perhaps: bool,
 }
 
 pub(super) struct Writing {
     pub(super) store: Arc<dyn Store>,
     pub(super) shelf: Shelf,
+    pub(super) journal: Arc<Journal>,
+    /// Set while nothing may begin.
+    pub(super) behind: Arc<AtomicBool>,
 }
 
-/// Of ends that are not written yet.
-type Ends = Vec<(SessionId, CallEnd)>;
+/// What is to be written, in its order, and who waits for that.
+#[derive(Default)]
+struct Page {
+    entries: Vec<LedgerEntry>,
+    /// Of what begins: the journal's files.
+    journals: Vec<u64>,
+    /// Of what ends.
+    sessions: Vec<SessionId>,
+    waiting: Vec<oneshot::Sender<()>>,
+    closing: bool,
+}
 
-impl Writing {
-    pub(super) async fn run(self, mut inbox: mpsc::UnboundedReceiver<Order>) {
-        let (mut orders, mut closing) = (Vec::with_capacity(BATCH), Vec::new());
-        let (mut behind, mut retry, mut next_try) = (Ends::new(), RETRY, Instant::now());
-        loop {
-            let open = if behind.is_empty() {
-                inbox.recv_many(&mut orders, BATCH).await > 0
-            } else {
-                // Nothing until then: another try.
-                timeout_at(next_try, inbox.recv_many(&mut orders, BATCH)).await.map_or(true, |received| received > 0)
-            };
-            let due = behind.is_empty() || Instant::now() >= next_try;
-            behind = self.write(behind, orders.drain(..), &mut closing, due).await;
-            if behind.is_empty() {
-                retry = RETRY;
-            } else if due {
-                next_try = Instant::now() + retry;
-                retry = (retry * 2).min(RETRY_AT_MOST);
+impl Page {
+    fn take(&mut self, order: Order) {
+        match order {
+            Order::Begin(call, journal) => {
+                self.entries.push(LedgerEntry::Begin(call));
+                self.journals.push(journal);
             }
-            if !open || !closing.is_empty() {
-                inbox.close();
-                return self.flush(behind, inbox, closing).await;
+            Order::End(session, end) => {
+                self.entries.push(LedgerEntry::End(end));
+                self.sessions.push(session);
+            }
+            Order::Flush(done) => self.waiting.push(done),
+            Order::Close(done) => {
+                self.waiting.push(done);
+                self.closing = true;
             }
         }
     }
 
-    /// Returns what has to be written again. Nothing begins while there are such; they are tried when that is `due`.
-    async fn write(
-        &self,
-        mut ends: Ends,
-        orders: impl Iterator<Item = Order>,
-        closing: &mut Vec<oneshot::Sender<()>>,
-        due: bool,
-    ) -> Ends {
-        let behind = !ends.is_empty();
-        let mut entries: Vec<_> = ends.iter().map(|(_, end)| LedgerEntry::End(end.clone())).collect();
-        let mut begun = Vec::new();
-        for order in orders {
-            match order {
-                Order::Begin(_, reply) if behind => {
-                    let cause = "earlier calls cannot be written down".to_owned();
-                    drop(reply.send(Err(NotBegun { cause, perhaps: false })));
-                }
-                Order::Begin(call, reply) => {
-                    entries.push(LedgerEntry::Begin(call));
-                    begun.push(reply);
-                }
-                Order::End(session, end) => {
-                    entries.push(LedgerEntry::End(end.clone()));
-                    ends.push((session, end));
-                }
-                Order::Close(done) => closing.push(done),
-            }
-        }
-        if !due {
-            return ends;
-        }
-        let written = self.store.write_ledger(entries).await;
-        // Nobody may be waiting any more: then the call is ended without having been made.
-        match &written {
-            Ok(()) => begun.into_iter().for_each(|reply| drop(reply.send(Ok(())))),
-            Err(error) => {
-                let perhaps = !matches!(error, store::Error::DiskFull);
-                for reply in begun {
-                    drop(reply.send(Err(NotBegun { cause: error.to_string(), perhaps })));
-                }
-            }
-        }
-        match written {
-            Ok(()) => self.shelved(ends, behind),
-            // Ends alone are let through on a full disk.
-            Err(store::Error::DiskFull) if !ends.is_empty() => self.write_ends(ends, behind).await,
-            Err(error) => stay_behind(ends, behind, &error),
-        }
-    }
-
-    async fn write_ends(&self, ends: Ends, behind: bool) -> Ends {
-        let entries = ends.iter().map(|(_, end)| LedgerEntry::End(end.clone())).collect();
-        match self.store.write_ledger(entries).await {
-            Ok(()) => self.shelved(ends, behind),
-            Err(error) => stay_behind(ends, behind, &error),
-        }
-    }
-
-    fn shelved(&self, ends: Ends, behind: bool) -> Ends {
-        if behind {
-            tracing::info!("the ledger is written up again");
-        }
-        let mut books = super::locked(&self.shelf);
-        ends.iter().for_each(|(session, _)| books.unneed(session));
-        Ends::new()
-    }
-
-    async fn flush(
-        &self,
-        mut ends: Ends,
-        mut inbox: mpsc::UnboundedReceiver<Order>,
-        mut closing: Vec<oneshot::Sender<()>>,
-    ) {
-        let (mut orders, until) = (Vec::new(), Instant::now() + FLUSH);
-        while inbox.recv_many(&mut orders, BATCH).await > 0 {
-            ends = self.write(ends, orders.drain(..), &mut closing, true).await;
-        }
-        while !ends.is_empty() && Instant::now() < until {
-            sleep(RETRY).await;
-            ends = self.write_ends(ends, true).await;
-        }
-        if !ends.is_empty() {
-            let count = ends.len();
-            tracing::error!(count, "ends of calls could not be written: the next server takes them at what was held");
-        }
-        for done in closing {
+    fn answer(&mut self) {
+        for done in self.waiting.drain(..) {
             // Who asked may have stopped waiting.
             done.send(()).ok();
         }
     }
 }
 
-fn stay_behind(ends: Ends, behind: bool, error: &store::Error) -> Ends {
-    if !behind && !ends.is_empty() {
-        let error = error as &dyn std::error::Error;
-        tracing::warn!(error, "the ledger cannot be written: no calls are let through until it can");
+impl Writing {
+    pub(super) async fn run(self, mut inbox: mpsc::UnboundedReceiver<Order>) {
+        let (mut page, mut time) = (Page::default(), GATHER);
+        // What could not be written is tried again without anything new to write.
+        while !page.closing && (!page.entries.is_empty() || take(&mut page, &mut inbox).await) {
+            gather(&mut page, &mut inbox, time, if time == GATHER { BATCH } else { usize::MAX }).await;
+            time = match self.write(&mut page).await {
+                true => GATHER,
+                false => (time * 2).clamp(RETRY, RETRY_AT_MOST),
+            };
+            // Nobody is kept waiting for a disk that may stay full.
+            if !page.closing {
+                page.answer();
+            }
+        }
+        inbox.close();
+        while take(&mut page, &mut inbox).await {}
+        self.flush(page).await;
     }
-    ends
+
+    /// Whether it is written. Nothing begins from the first failure until the store takes what begins.
+    async fn write(&self, page: &mut Page) -> bool {
+        let (mut written, mut full) = (self.store.write_ledger(page.entries.clone()).await, false);
+        if matches!(written, Err(store::Error::DiskFull)) {
+            // Those calls are made: they are written out of the room that is kept for what must be.
+            full = true;
+            written = self.store.write_promised(page.entries.clone()).await;
+        }
+        let was_behind = self.behind.swap(full || written.is_err(), Ordering::AcqRel);
+        match written {
+            Ok(()) => {
+                self.journal.committed(page.journals.drain(..));
+                page.entries.clear();
+                let mut books = super::locked(&self.shelf);
+                page.sessions.drain(..).for_each(|session| books.unneed(&session));
+                if full && !was_behind {
+                    tokio::spawn(wait_for_room(Arc::downgrade(&self.store), self.behind.clone()));
+                }
+                true
+            }
+            Err(error) => {
+                if !was_behind {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "the ledger cannot be written: no calls are let through until it can");
+                }
+                false
+            }
+        }
+    }
+
+    async fn flush(&self, mut page: Page) {
+        let until = Instant::now() + FLUSH;
+        while !page.entries.is_empty() && !self.write(&mut page).await && Instant::now() < until {
+            sleep(RETRY).await;
+        }
+        if !page.entries.is_empty() {
+            let count = page.entries.len();
+            tracing::error!(count, "calls could not be written: the next server takes them at what was held");
+        }
+        page.answer();
+    }
+}
+
+/// Waits for an order. False: there will be none.
+async fn take(page: &mut Page, inbox: &mut mpsc::UnboundedReceiver<Order>) -> bool {
+    let order = inbox.recv().await;
+    let taken = order.is_some();
+    order.into_iter().for_each(|order| page.take(order));
+    taken
+}
+
+/// Takes what comes in that time, but no longer than until somebody waits or there is enough.
+async fn gather(page: &mut Page, inbox: &mut mpsc::UnboundedReceiver<Order>, time: Duration, most: usize) {
+    let until = Instant::now() + time;
+    while page.entries.len() < most {
+        let order = match page.waiting.is_empty() {
+            true => timeout_at(until, inbox.recv()).await.ok().flatten(),
+            false => inbox.try_recv().ok(),
+        };
+        match order {
+            Some(order) => page.take(order),
+            None => return,
+        }
+    }
+}
+
+/// Lets calls begin again when there is room.
+async fn wait_for_room(store: std::sync::Weak<dyn Store>, behind: Arc<AtomicBool>) {
+    loop {
+        sleep(RETRY).await;
+        let Some(store) = store.upgrade() else { return };
+        if store.check().await.is_ok() {
+            return behind.store(false, Ordering::Release);
+        }
+    }
 }

@@ -10,7 +10,7 @@ pub(super) const RECORD: usize = 8 + 8 + 1;
 /// Records read at a time: about a page.
 const BLOCK: u64 = 240;
 /// A record at most this often while the stream stays the same, so that a chatty process does not bloat the index.
-const FINENESS: TimeDelta = TimeDelta::seconds(1);
+const FINENESS: TimeDelta = TimeDelta::milliseconds(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
@@ -110,6 +110,16 @@ impl Index {
         // Without a change in this block the run goes on after it; the caller comes back for the rest.
         let cut = change.or(if at + BLOCK < self.records { later.last() } else { None });
         Ok((*first, cut.map_or(end, |record| record.offset.min(end))))
+    }
+
+    /// The record of the byte at `from`, and where the next record begins (`end` at most).
+    pub(super) fn moment(&self, from: u64, end: u64) -> io::Result<(Record, u64)> {
+        if let Some(last) = self.last.filter(|last| last.offset <= from) {
+            return Ok((last, end));
+        }
+        let block = self.block(self.find(from)?, 2)?;
+        let first = block.first().ok_or_else(|| damaged("an index is empty"))?;
+        Ok((*first, block.get(1).map_or(end, |next| next.offset.min(end))))
     }
 
     /// The last record at or below `from`.

@@ -105,14 +105,22 @@ impl Log {
 
     /// From an offset within `range` and before its end.
     pub(super) fn read(&self, from: u64, limit: usize) -> io::Result<Chunk> {
-        let limit = limit.clamp(1, LARGEST_READ);
+        self.within(from, |segment| segment.read(from, limit.clamp(1, LARGEST_READ)))
+    }
+
+    /// Only what came at the same time.
+    pub(super) fn read_moment(&self, from: u64, limit: usize) -> io::Result<Chunk> {
+        self.within(from, |segment| segment.read_moment(from, limit.clamp(1, LARGEST_READ)))
+    }
+
+    fn within(&self, from: u64, read: impl FnOnce(&Segment) -> io::Result<Chunk>) -> io::Result<Chunk> {
         if let Some(tail) = self.tail.as_ref().filter(|tail| tail.start() <= from) {
-            return tail.read(from, limit);
+            return read(tail);
         }
         let after = self.full.partition_point(|start| *start <= from);
         let start = after.checked_sub(1).and_then(|at| self.full.get(at)).copied();
         let start = start.ok_or_else(|| io::Error::other("no segment has this offset"))?;
-        Segment::open(&self.directory, start)?.read(from, limit)
+        read(&Segment::open(&self.directory, start)?)
     }
 }
 

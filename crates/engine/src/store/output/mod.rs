@@ -7,6 +7,7 @@ mod index;
 mod log;
 mod segment;
 mod spares;
+mod terminal;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,8 @@ pub(super) struct Output {
     root: PathBuf,
     open: Mutex<Open>,
     spares: Spares,
+    /// Held while files beside the segments are made, or a directory is removed with them.
+    beside: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -51,7 +54,7 @@ impl Output {
         let root = home.join("output");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(fault)?;
         let spares = Spares::open(&root).map_err(fault)?;
-        Ok(Self { root, open: Mutex::default(), spares })
+        Ok(Self { root, open: Mutex::default(), spares, beside: Mutex::default() })
     }
 
     pub(super) fn append(&self, process: &ProcessId, chunk: &Chunk, keep: u64) -> Result<OutputRange> {
@@ -98,6 +101,7 @@ impl Output {
         if let Some(log) = &mut log {
             **log = None;
         }
+        let _alone = lock(&self.beside);
         match fs::remove_dir_all(self.directory(process)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fault(error)),
             _ => Ok(()),

@@ -91,7 +91,15 @@ impl Segment {
 
     /// Bytes of one stream from `from`, which is inside.
     pub(super) fn read(&self, from: u64, limit: usize) -> io::Result<Chunk> {
-        let (record, end) = self.index.run(from, self.end())?;
+        self.read_run(from, limit, self.index.run(from, self.end())?)
+    }
+
+    /// Like `read`, and only up to the next record of the index.
+    pub(super) fn read_moment(&self, from: u64, limit: usize) -> io::Result<Chunk> {
+        self.read_run(from, limit, self.index.moment(from, self.end())?)
+    }
+
+    fn read_run(&self, from: u64, limit: usize, (record, end): (Record, u64)) -> io::Result<Chunk> {
         let length = usize::try_from(end.saturating_sub(from)).unwrap_or(usize::MAX).min(limit);
         let mut data = vec![0; length];
         self.data.read_exact_at(&mut data, from - self.start)?;

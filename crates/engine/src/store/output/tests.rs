@@ -2,7 +2,7 @@
 
 use std::{fs, io::Write as _, path::PathBuf};
 
-use sandbar_api::{OutputRange, ProcessId, Stream};
+use sandbar_api::{OutputRange, ProcessId, Stream, TerminalSize};
 use tempfile::TempDir;
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
     segment::{data_path, index_path},
 };
 use crate::store::{
-    Chunk, Error, Result,
+    Chunk, Error, Result, SizeChange,
     suite::{Outcome, chunk, stdout},
 };
 
@@ -225,5 +225,66 @@ fn directories_made_in_advance_are_used() -> Outcome {
     output.close();
     output.make_spares();
     assert_eq!(ready(), 0, "none are made after closing");
+    Ok(())
+}
+
+#[test]
+fn a_moment_ends_where_time_went_on() -> Outcome {
+    let at = Fixture::new()?;
+    let output = at.open()?;
+    let begin = crate::store::suite::now();
+    let times = [0, 10, 200, 5000];
+    for (number, millis) in times.iter().enumerate() {
+        let time = begin + chrono::TimeDelta::milliseconds(*millis);
+        at.append(&output, &Chunk { at: time, ..stdout(3 * number as u64, "abc") })?;
+    }
+    for output in [output, at.open()?] {
+        let (mut moments, mut from) = (vec![], 0);
+        while let Some(chunk) = output.read_moment(&at.process, from, 1 << 20)? {
+            from += chunk.data.len() as u64;
+            moments.push(((chunk.at - begin).num_milliseconds(), chunk.data.len()));
+        }
+        assert_eq!(moments, [(0, 6), (200, 3), (5000, 3)]);
+        let inside = output.read_moment(&at.process, 7, 1)?.ok_or("it is there")?;
+        assert_eq!(((inside.at - begin).num_milliseconds(), inside.data.len()), (200, 1));
+        assert!(matches!(output.read_moment(&at.process, 13, 1), Err(Error::Beyond { end: 12, .. })));
+    }
+    Ok(())
+}
+
+#[test]
+fn sizes_are_kept_beside_the_output_and_never_without_bound() -> Outcome {
+    let at = Fixture::new()?;
+    let output = at.open()?;
+    let change =
+        |offset, cols| SizeChange { offset, at: crate::store::suite::now(), size: TerminalSize { cols, rows: 24 } };
+    assert_eq!((output.sizes(&at.process)?, output.kept_screen(&at.process)?), (vec![], None));
+    assert!(output.keep_screen(&at.process, b"x").is_err(), "it must not bring a removed directory back");
+    let first = change(0, 80);
+    assert!(output.record_size(&at.process, &first)?);
+    assert!(!output.record_size(&at.process, &change(5, 80))?);
+    at.append(&output, &stdout(0, "hello"))?;
+    output.keep_screen(&at.process, b"checkpoint")?;
+    drop(output);
+    let output = at.open()?;
+    assert_eq!(at.text(&output)?, [(Stream::Stdout, "hello".to_owned())]);
+    assert_eq!(output.kept_screen(&at.process)?.as_deref(), Some(&b"checkpoint"[..]));
+    // Half a line, as the death of a host leaves it, and one that came late.
+    fs::File::options().append(true).open(at.directory().join("sizes"))?.write_all(b"99 12")?;
+    fs::File::options().append(true).open(at.directory().join("sizes"))?.write_all(b"\n7 0 100 24\n3 0 90 24\n")?;
+    let sizes = output.sizes(&at.process)?;
+    assert_eq!(
+        sizes.iter().map(|size| (size.offset, size.size.cols)).collect::<Vec<_>>(),
+        [(0, 80), (7, 100), (7, 90)]
+    );
+    assert_eq!(sizes[0], first);
+    for round in 0..4000u16 {
+        output.record_size(&at.process, &change(u64::from(round) + 10, 100 + round % 7))?;
+    }
+    let sizes = output.sizes(&at.process)?;
+    assert_eq!(sizes.last().map(|size| size.offset), Some(4009));
+    assert!(fs::metadata(at.directory().join("sizes"))?.len() < 80_000);
+    output.remove(&at.process)?;
+    assert!(!at.directory().exists());
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use chrono::{DateTime, SubsecRound as _, Utc};
-use sandbar_api::{Approval, ApprovalAnswer, ApprovalId, ApprovalState, SandboxId};
+use sandbar_api::{Approval, ApprovalAnswer, ApprovalId, ApprovalState, SandboxId, SessionId};
 use serde_json::{Value, json};
 use sqlx::{Row as _, Sqlite, SqliteExecutor, sqlite::SqliteRow};
 
@@ -193,7 +193,23 @@ async fn withdraw(transaction: &mut Transaction, sandbox: SandboxId) -> Result<V
     .bind(transaction.now.timestamp_micros())
     .fetch_all(&mut transaction.connection)
     .await?;
-    let withdrawn = in_order(&rows)?;
+    tell_withdrawn(transaction, &rows).await
+}
+
+/// All that a session still asks, whichever sandbox it was for.
+pub(super) async fn withdraw_of_session(transaction: &mut Transaction, session: &SessionId) -> Result<Vec<Approval>> {
+    let rows = sqlx::query(
+        "UPDATE approvals SET state = 'withdrawn', closed_at = $2 WHERE state = 'open' AND session = $1 RETURNING *",
+    )
+    .bind(session.as_str())
+    .bind(transaction.now.timestamp_micros())
+    .fetch_all(&mut transaction.connection)
+    .await?;
+    tell_withdrawn(transaction, &rows).await
+}
+
+async fn tell_withdrawn(transaction: &mut Transaction, rows: &[SqliteRow]) -> Result<Vec<Approval>> {
+    let withdrawn = in_order(rows)?;
     for approval in &withdrawn {
         tell(transaction, "approval.withdrawn", approval, told(approval)).await?;
     }

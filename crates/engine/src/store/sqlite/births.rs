@@ -2,11 +2,10 @@
 //! is one script: each trip to the database's thread costs about as much as the statement it carries.
 
 use chrono::SubsecRound as _;
-use sandbar_api::{SandboxId, SandboxState, SessionId};
-use serde_json::json;
+use sandbar_api::{SandboxId, SandboxState};
 use sqlx::Row as _;
 
-use super::{columns, fault, found, sandboxes::told, writer::Transaction};
+use super::{columns, fault, found, sandboxes::told, sessions, writer::Transaction};
 use crate::store::{Created, Error, IdempotencyKey, NewSandbox, Result, SandboxRow};
 
 /// What a sandbox is made of.
@@ -23,7 +22,7 @@ const CREATE: &str = "
     INSERT INTO event_counter (one, seq) SELECT 2, 0 WHERE $25 AND NOT EXISTS (SELECT 1 FROM pool_members WHERE id = $1);
     DELETE FROM pool_members WHERE $25 AND id = $1;
 
-    INSERT INTO sessions (id, owner, created_at, parent) SELECT $3, $16, $12, $27 WHERE $17;
+    INSERT INTO sessions (id, owner, created_at, parent, name, labels) SELECT $3, $16, $12, $27, $32, $33 WHERE $17;
     INSERT INTO sandboxes (id, name, session, state, reason, template_name, template, provider, labels, env,
                            workspace, created_at, changed_at, expires_at, from_snapshot)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
@@ -51,7 +50,7 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox, of: O
     {
         return Ok(Created::Replayed(row));
     }
-    let NewSandbox { mut row, new_session, parent, owner, gate, key } = new;
+    let NewSandbox { mut row, new_session, parent, marks, owner, gate, key } = new;
     let sandbox = &mut row.sandbox;
     // As it will be read back.
     sandbox.created_at = sandbox.created_at.trunc_subsecs(6);
@@ -60,11 +59,10 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox, of: O
     let sandbox = &row.sandbox;
     let joined = if new_session { parent.as_ref() } else { Some(&sandbox.session) };
     if let Some(session) = joined {
-        sqlx::query("SELECT 1 FROM sessions WHERE id = $1")
-            .bind(session.as_str())
-            .fetch_optional(&mut transaction.connection)
-            .await?
-            .ok_or_else(|| Error::Missing(format!("session {session}")))?;
+        let joined = sessions::by_id(&mut transaction.connection, session).await?;
+        if joined.ok_or_else(|| Error::Missing(format!("session {session}")))?.deleted_at.is_some() {
+            return Err(Error::SessionEnded(session.clone()));
+        }
     }
     let mut created = told(sandbox);
     if of == Of::Member {
@@ -89,7 +87,7 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox, of: O
         .bind(&owner)
         .bind(new_session)
         .bind(transaction.now.timestamp_micros())
-        .bind(columns::json(&session_told(&sandbox.session, &owner, parent.as_ref()))?)
+        .bind(columns::json(&sessions::told(&sandbox.session, &owner, &marks, parent.as_ref()))?)
         .bind(key.as_ref().map(|key| key.key.as_str()))
         .bind(key.as_ref().map(|key| key.digest.as_slice()))
         .bind(columns::json(&created)?)
@@ -101,11 +99,16 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox, of: O
         .bind(columns::json(&gate.rules)?)
         .bind(columns::json(&gate.secrets)?)
         .bind(&gate.certificate)
-        .bind(gate.key.as_slice());
+        .bind(gate.key.as_slice())
+        .bind(&marks.name)
+        .bind(columns::json(&marks.labels)?);
     // All rows rather than the first: the script has to run to its end.
     let seq = script.fetch_all(&mut transaction.connection).await.map_err(|error| {
         if fault::not_unique(&error, "sandboxes.name") {
             return Error::NameTaken(sandbox.name.clone());
+        }
+        if fault::not_unique(&error, "sessions.name") {
+            return Error::SessionNameTaken(marks.name.clone().unwrap_or_default());
         }
         if fault::against_a_rule(&error, "one = 1") {
             return Error::Missing(format!("pool member {}", sandbox.id));
@@ -116,14 +119,6 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox, of: O
         transaction.appended(*seq)?;
     }
     Ok(Created::New(row))
-}
-
-fn session_told(session: &SessionId, owner: &str, parent: Option<&SessionId>) -> serde_json::Value {
-    let mut told = json!({ "session": session.as_str(), "owner": owner });
-    if let Some(parent) = parent {
-        told["parent"] = parent.as_str().into();
-    }
-    told
 }
 
 async fn replay(transaction: &mut Transaction, key: &IdempotencyKey) -> Result<Option<SandboxRow>> {

@@ -4,11 +4,11 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use sandbar_api::{SessionId, SetBudget, UsageRow};
 use serde_json::json;
-use sqlx::{Row as _, SqlitePool, sqlite::SqliteRow};
+use sqlx::{Row as _, sqlite::SqliteRow};
 
 use super::{
     SqliteStore,
-    columns::{from_json, json as to_json, parse, time, unsigned},
+    columns::{json as to_json, parse, time, unsigned},
     events::NewEvent,
     usage,
     writer::{
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::store::{
     Error, Result,
-    gate::{CallEnd, CallRow, LedgerEntry, LedgerStore, SessionRow, UsageQuery},
+    gate::{CallEnd, CallRow, LedgerEntry, LedgerStore, UsageQuery},
 };
 
 /// No call is this large. What a vendor makes up beyond it must not overflow the sums of those that are real.
@@ -26,10 +26,6 @@ const MOST: i64 = 1 << 42;
 
 #[async_trait]
 impl LedgerStore for SqliteStore {
-    async fn session(&self, id: &SessionId) -> Result<Option<SessionRow>> {
-        session(&self.readers, id).await
-    }
-
     async fn set_budget(&self, session: &SessionId, limits: &SetBudget) -> Result<()> {
         let (session, limits) = (session.clone(), limits.clone());
         self.writer
@@ -54,6 +50,14 @@ impl LedgerStore for SqliteStore {
         self.writer.write(need, move |transaction| Box::pin(write(transaction, entries.clone()))).await
     }
 
+    async fn write_promised(&self, entries: Vec<LedgerEntry>) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let entries: std::sync::Arc<[LedgerEntry]> = entries.into();
+        self.writer.write(Essential, move |transaction| Box::pin(write(transaction, entries.clone()))).await
+    }
+
     async fn held_calls(&self) -> Result<Vec<CallRow>> {
         let rows = sqlx::query("SELECT * FROM llm_calls WHERE ended_at IS NULL ORDER BY id").fetch_all(&self.readers);
         rows.await?.iter().map(call).collect()
@@ -70,22 +74,6 @@ impl LedgerStore for SqliteStore {
     async fn usage(&self, query: &UsageQuery) -> Result<Vec<UsageRow>> {
         usage::sums(&self.readers, query).await
     }
-}
-
-async fn session(readers: &SqlitePool, id: &SessionId) -> Result<Option<SessionRow>> {
-    let row = sqlx::query("SELECT owner, parent, budget, model FROM sessions WHERE id = $1")
-        .bind(id.as_str())
-        .fetch_optional(readers)
-        .await?;
-    let Some(row) = row else { return Ok(None) };
-    let budget: Option<&str> = row.try_get("budget")?;
-    Ok(Some(SessionRow {
-        id: id.clone(),
-        owner: row.try_get("owner")?,
-        parent: row.try_get::<Option<&str>, _>("parent")?.map(parse).transpose()?,
-        limits: budget.map(from_json).transpose()?.unwrap_or_default(),
-        model: row.try_get("model")?,
-    }))
 }
 
 async fn set_budget(transaction: &mut Transaction, session: SessionId, limits: SetBudget) -> Result<()> {

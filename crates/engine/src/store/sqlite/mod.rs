@@ -16,8 +16,10 @@ mod processes;
 mod prune;
 mod sandboxes;
 mod secrets;
+mod sessions;
 mod snapshots;
 mod store;
+mod terminals;
 #[cfg(test)]
 mod tests;
 mod tokens;

@@ -96,7 +96,7 @@ pub(in crate::store) async fn sessions_are_pruned_by_families<H: Home>(home: H) 
         assert_eq!(store.prune(now() + TimeDelta::days(1)).await?.sandboxes, 1);
         let mut found = 0;
         for sandbox in &all {
-            found += usize::from(crate::store::LedgerStore::session(&store, &sandbox.session).await?.is_some());
+            found += usize::from(crate::store::SessionStore::session(&store, &sandbox.session).await?.is_some());
         }
         assert_eq!(found, left, "after {}", deleted.name);
     }

@@ -6,8 +6,9 @@ use serde_json::json;
 
 use super::{Home, Outcome, all_events, kinds, new_sandbox, now};
 use crate::store::{
-    Error, LedgerStore as _, NewSandbox, Result, Store,
-    gate::{CallEnd, CallRow, LedgerEntry, SessionRow, UsageQuery},
+    Error, LedgerStore as _, NewSandbox, Result, SessionStore as _, Store,
+    gate::{CallEnd, CallRow, LedgerEntry, UsageQuery},
+    sessions::{SessionMarks, SessionRow},
 };
 
 async fn made(store: &impl Store, name: &str, parent: Option<&SessionId>) -> Result<(SandboxId, SessionId)> {
@@ -39,13 +40,18 @@ fn end(id: &str, input: u64, output: u64, micros: u64) -> LedgerEntry {
 pub(in crate::store) async fn a_session_keeps_its_limits_and_its_model<H: Home>(home: H) -> Outcome {
     let store = home.open().await?;
     let (_, parent) = made(&store, "a", None).await?;
-    let (_, child) = made(&store, "b", Some(&parent)).await?;
+    let new = NewSandbox { parent: Some(parent.clone()), ..new_sandbox("b") };
+    let (child, created_at) = (new.row.sandbox.session.clone(), new.row.sandbox.created_at);
+    store.create_sandbox(new).await?;
     let mut row = SessionRow {
         id: child.clone(),
         owner: "socket".into(),
+        marks: SessionMarks::default(),
         parent: Some(parent),
         limits: SetBudget::default(),
         model: None,
+        created_at,
+        deleted_at: None,
     };
     assert_eq!(store.session(&child).await?, Some(row.clone()));
     row.limits = SetBudget { tokens: Some(u64::MAX), usd: Some(0.1), per_minute: Some(0) };

@@ -12,6 +12,7 @@ pub(super) mod processes;
 pub(super) mod prune;
 pub(super) mod sandboxes;
 pub(super) mod secrets;
+pub(super) mod sessions;
 pub(super) mod snapshots;
 pub(super) mod tokens;
 
@@ -28,7 +29,9 @@ use sandbar_api::{
     Template, WorkspaceSource,
 };
 
-use super::{Chunk, Created, NewSandbox, OWNER_SOCKET, Result, SandboxRow, Store, gate::GateRow};
+use super::{
+    Chunk, Created, NewSandbox, OWNER_SOCKET, Result, SandboxRow, Store, gate::GateRow, sessions::SessionMarks,
+};
 
 pub(super) type Outcome = std::result::Result<(), Box<dyn Error + Send + Sync>>;
 
@@ -93,6 +96,12 @@ macro_rules! promises {
             sandboxes::why_it_is_in_its_state_can_be_said_anew
             sandboxes::a_session_may_be_joined_if_it_is_there
             secrets::secrets_are_set_replaced_and_removed
+            sessions::they_are_found_by_name_and_labels
+            sessions::names_are_unique_until_they_are_deleted
+            sessions::what_belongs_to_one_is_told
+            sessions::one_with_sandboxes_is_not_deleted
+            sessions::deleting_withdraws_and_tells_once
+            sessions::nothing_joins_a_deleted_one
             snapshots::they_outlive_their_origin_and_give_their_names_back
             snapshots::hidden_ones_are_told_to_nobody
             tokens::they_work_until_expired_or_revoked
@@ -136,7 +145,15 @@ pub(crate) fn new_sandbox(name: &str) -> NewSandbox {
         expires_at: None,
     };
     let row = SandboxRow { sandbox, template: Template::default() };
-    NewSandbox { row, new_session: true, parent: None, owner: OWNER_SOCKET.into(), gate: gate_row(), key: None }
+    NewSandbox {
+        row,
+        new_session: true,
+        parent: None,
+        marks: SessionMarks::default(),
+        owner: OWNER_SOCKET.into(),
+        gate: gate_row(),
+        key: None,
+    }
 }
 
 /// Of a sandbox without rules of its own.

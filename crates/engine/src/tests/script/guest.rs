@@ -45,6 +45,7 @@ pub(in crate::tests) struct Play {
     pub(in crate::tests) acknowledged: u64,
     input: u64,
     echoes: bool,
+    terminal: bool,
 }
 
 impl Script {
@@ -161,7 +162,7 @@ impl guest_server::Guest for Script {
         let request = request.into_inner();
         lock(&self.0.starts).push(request.clone());
         let words: Vec<&str> = request.argv.iter().map(String::as_str).collect();
-        let mut play = Play::default();
+        let mut play = Play { terminal: request.terminal.is_some(), ..Play::default() };
         match words.as_slice() {
             ["echo", text] => (play.output, play.exit) = (text.as_bytes().to_vec(), exit(0, 0, ExitReason::ByItself)),
             ["cat"] => play.echoes = true,
@@ -261,8 +262,9 @@ impl guest_server::Guest for Script {
         Ok(Response::new(ForgetReply {}))
     }
 
-    async fn resize(&self, _: Request<ResizeRequest>) -> Answer<ResizeReply> {
-        Err(refuse("no_terminal"))
+    async fn resize(&self, request: Request<ResizeRequest>) -> Answer<ResizeReply> {
+        let play = self.play(&request.get_ref().process_id).filter(|play| play.terminal);
+        play.map(|_| Response::new(ResizeReply {})).ok_or_else(|| refuse("no_terminal"))
     }
 
     async fn stat(&self, _: Request<StatRequest>) -> Answer<Entry> {

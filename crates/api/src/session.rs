@@ -1,0 +1,143 @@
+//! The session resource: the durable unit of agent work, with its sandboxes, terminals, budget and approvals.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::{NetworkPolicy, ProcessId, SandboxId, SandboxState, SessionId, SetBudget, TerminalSize};
+
+/// What its sandboxes make of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// One of its sandboxes is ready, or on its way there.
+    Active,
+    /// It has sandboxes, but none that can be worked in before it is resumed or started.
+    Idle,
+    /// It has no sandbox any more, or was deleted.
+    Ended,
+}
+
+impl SessionState {
+    pub fn of(sandboxes: impl IntoIterator<Item = SandboxState>) -> Self {
+        let mut state = Self::Ended;
+        for sandbox in sandboxes {
+            match sandbox {
+                SandboxState::Creating | SandboxState::Ready => return Self::Active,
+                SandboxState::Paused | SandboxState::Stopping | SandboxState::Stopped | SandboxState::Failed => {
+                    state = Self::Idle;
+                }
+                SandboxState::Deleted => {}
+            }
+        }
+        state
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Idle => "idle",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// A running process that has a terminal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SessionTerminal {
+    pub process: ProcessId,
+    pub sandbox: SandboxId,
+    pub argv: Vec<String>,
+    pub started_at: DateTime<Utc>,
+}
+
+/// What it and the sessions below it have used, and its own limits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SessionBudget {
+    pub tokens_used: u64,
+    pub usd_used: f64,
+    pub limits: SetBudget,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Session {
+    pub id: SessionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Who made it: `socket` or `token:<id>`.
+    pub owner: String,
+    pub state: SessionState,
+    pub labels: BTreeMap<String, String>,
+    /// The session whose budget it spends too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SessionId>,
+    pub created_at: DateTime<Utc>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<DateTime<Utc>>,
+    /// Those that are not deleted, oldest first.
+    pub sandboxes: Vec<SandboxId>,
+    /// Questions that wait for a person.
+    pub open_approvals: u64,
+    pub budget: SessionBudget,
+    /// What runs in a terminal of its sandboxes, oldest first.
+    pub terminals: Vec<SessionTerminal>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"name": "fix-42", "labels": {"task": "42"}, "command": ["bash"]}))]
+pub struct CreateSession {
+    /// Unique among sessions that are not deleted, and its sandbox's name too; a session may have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "fix-42")]
+    pub name: Option<String>,
+    /// What its sandbox is made from; `default` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The session whose budget it spends too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SessionId>,
+    /// Rules of its sandbox beyond the template's.
+    #[serde(default, skip_serializing_if = "NetworkPolicy::is_empty")]
+    pub network: NetworkPolicy,
+    /// Names of secrets that its sandbox may use, beyond the template's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
+    /// A program and its arguments, started in a terminal of its sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// The size of that terminal; 80 by 24 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<TerminalSize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SessionPage {
+    pub sessions: Vec<Session>,
+    /// Pass it as `cursor` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_as_lively_as_its_liveliest_sandbox() {
+        use SandboxState::{Creating, Deleted, Failed, Paused, Ready, Stopped, Stopping};
+        for (sandboxes, state) in [
+            (&[][..], SessionState::Ended),
+            (&[Deleted], SessionState::Ended),
+            (&[Deleted, Paused], SessionState::Idle),
+            (&[Stopped, Failed, Stopping], SessionState::Idle),
+            (&[Failed, Ready], SessionState::Active),
+            (&[Creating, Deleted], SessionState::Active),
+        ] {
+            assert_eq!(SessionState::of(sandboxes.iter().copied()), state, "{sandboxes:?}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Sessions: made with a sandbox and perhaps a command in its terminal, or not at all; found by whatever names them;
+//! deleted with everything that is theirs. What they used stays, for those above them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures_util::future::try_join_all;
+use sandbar_api::{
+    Code, CreateSandbox, CreateSession, Problem, Role, SandboxId, SandboxState, Session, SessionBudget, SessionId,
+    SessionPage, SessionState, StartProcess, TerminalSize, check,
+};
+
+use crate::{
+    Caller, Engine, Inner, budget, clock, ids,
+    owner::{self, Verb},
+    problem, process,
+    registry::Known,
+    store::sessions::{Deletion, SessionFilter, SessionMarks, SessionRow},
+};
+
+const DEFAULT_LIMIT: u32 = 100;
+const MAX_LIMIT: u32 = 1000;
+const DEFAULT_TERMINAL: TerminalSize = TerminalSize { cols: 80, rows: 24 };
+
+#[derive(Clone, Debug, Default)]
+pub struct SessionQuery {
+    pub labels: BTreeMap<String, String>,
+    /// Also those that have ended.
+    pub ended: bool,
+    pub limit: Option<u32>,
+    pub cursor: Option<String>,
+}
+
+impl Engine {
+    /// With a sandbox of its own, and the command in a terminal if there is one. What fails leaves nothing behind but a
+    /// deleted session.
+    pub async fn create_session(&self, caller: &Caller, request: CreateSession) -> Result<Session, Problem> {
+        check_request(&request)?;
+        let (engine, caller) = (self.clone(), caller.clone());
+        self.inner.whole(async move { engine.make_session(&caller, request).await }).await
+    }
+
+    async fn make_session(&self, caller: &Caller, request: CreateSession) -> Result<Session, Problem> {
+        let CreateSession { name, template, labels, parent, network, secrets, command, terminal } = request;
+        let id = ids::session(clock::now())?;
+        let marks = SessionMarks { name: name.clone(), labels };
+        let sandbox = CreateSandbox { name, template, parent, network, secrets, ..CreateSandbox::default() };
+        let made = async {
+            let sandbox = self.birth(caller, sandbox, Some((id.clone(), marks)), None).await?.sandbox;
+            if let Some(argv) = command {
+                let terminal = Some(terminal.unwrap_or(DEFAULT_TERMINAL));
+                let start = StartProcess { argv, terminal, ..StartProcess::default() };
+                self.start_process(sandbox.id.as_str(), start).await?;
+            }
+            Ok(())
+        };
+        if let Err(problem) = made.await {
+            self.inner.take_back(&id).await;
+            return Err(problem);
+        }
+        self.inner.shown(&id).await
+    }
+
+    /// Oldest first; an agent sees its own.
+    pub async fn sessions(&self, caller: &Caller, query: SessionQuery) -> Result<SessionPage, Problem> {
+        check::labels(&query.labels)?;
+        let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
+        if !(1..=MAX_LIMIT).contains(&limit) {
+            return Err(Problem::new(
+                Code::BadRequest,
+                format!("A page cannot have {limit} sessions."),
+                format!("Ask for 1 to {MAX_LIMIT}."),
+            ));
+        }
+        let after = query.cursor.as_deref().map(cursor).transpose()?;
+        let only = match caller.role {
+            Role::Agent => Some(caller.session.clone().ok_or_else(not_yours)?),
+            Role::Viewer | Role::Operator | Role::Admin => None,
+        };
+        // One more than asked tells whether there is a next page.
+        let filter = SessionFilter { labels: query.labels, ended: query.ended, only, after, limit: limit + 1 };
+        let mut rows = self.inner.store.sessions(&filter).await?;
+        let more = rows.len() > limit as usize;
+        rows.truncate(limit as usize);
+        let next_cursor = rows.last().filter(|_| more).map(|last| last.id.to_string());
+        let mut sessions = Vec::with_capacity(rows.len());
+        for row in rows {
+            sessions.push(self.inner.show(row).await?);
+        }
+        Ok(SessionPage { sessions, next_cursor })
+    }
+
+    /// By id also one that is deleted, until it is pruned. An agent sees its own, and of others not even whether they
+    /// are there.
+    pub async fn session(&self, caller: &Caller, of: &str) -> Result<Session, Problem> {
+        let found = self.inner.session_of(of).await;
+        if caller.role == Role::Agent {
+            let own = found.as_ref().is_ok_and(|row| caller.session.as_ref() == Some(&row.id));
+            if !own {
+                return Err(not_yours());
+            }
+        }
+        let row = found?;
+        if row.deleted_at.is_some() && row.id.as_str() != of {
+            return Err(problem::session_ended(of));
+        }
+        self.inner.show(row).await
+    }
+
+    /// Returns when its sandboxes are gone; deleting it again is no error. Sessions below it stay, and what they use
+    /// counts for it as before.
+    pub async fn delete_session(&self, of: &str) -> Result<(), Problem> {
+        let session = self.inner.session_of(of).await?.id;
+        let inner = self.inner.clone();
+        self.inner.whole(async move { inner.end_session(&session).await }).await
+    }
+}
+
+impl Inner {
+    /// By its id or name, or by a sandbox's id or name. A name that something has goes before one that something had.
+    pub(crate) async fn session(&self, of: &str) -> Result<SessionRow, Problem> {
+        let id = match of.parse::<SessionId>() {
+            Ok(id) => id,
+            Err(_) => {
+                let named = self.store.session_named(of).await?;
+                match (named, self.find(of).await) {
+                    (Some(named), _) if named.deleted_at.is_none() => return Ok(named),
+                    (_, Ok(Known::Live(handle))) => handle.session(),
+                    (Some(named), _) => return Ok(named),
+                    (None, found) => match found? {
+                        Known::Live(handle) => handle.session(),
+                        Known::Gone(sandbox) => sandbox.session,
+                    },
+                }
+            }
+        };
+        self.store.session(&id).await?.ok_or_else(|| problem::unknown_session(of))
+    }
+
+    /// Where a session was asked for, what is missing is a session.
+    async fn session_of(&self, of: &str) -> Result<SessionRow, Problem> {
+        self.session(of).await.map_err(|problem| match problem.code {
+            Code::UnknownSandbox => problem::unknown_session(of),
+            _ => problem,
+        })
+    }
+
+    async fn shown(&self, id: &SessionId) -> Result<Session, Problem> {
+        let row = self.store.session(id).await?.ok_or_else(|| problem::unknown_session(id.as_str()))?;
+        self.show(row).await
+    }
+
+    async fn show(&self, row: SessionRow) -> Result<Session, Problem> {
+        let belongings = self.store.belongings(&row.id).await?;
+        // What is in memory may be ahead of what is written.
+        let (tokens_used, micros) = match self.gates.ledger.spent(&row.id) {
+            Some(spent) => (spent.used.tokens, spent.used.micros),
+            None => self.store.used(&row.id).await?,
+        };
+        let (sandboxes, states): (Vec<SandboxId>, Vec<SandboxState>) = belongings.sandboxes.into_iter().unzip();
+        Ok(Session {
+            id: row.id,
+            name: row.marks.name,
+            owner: row.owner,
+            state: SessionState::of(states),
+            labels: row.marks.labels,
+            parent: row.parent,
+            created_at: row.created_at,
+            deleted_at: row.deleted_at,
+            sandboxes,
+            open_approvals: belongings.open_approvals,
+            budget: SessionBudget { tokens_used, usd_used: budget::usd(micros), limits: row.limits },
+            terminals: belongings.terminals,
+        })
+    }
+
+    /// Whatever came to be of one that failed.
+    async fn take_back(&self, id: &SessionId) {
+        let taken = match self.store.session(id).await {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => self.end_session(id).await,
+            Err(error) => Err(error.into()),
+        };
+        if let Err(problem) = taken {
+            tracing::error!(session = %id, %problem, "a session that failed is not deleted");
+        }
+    }
+
+    /// The store deletes it when it is empty, so that a sandbox that joins meanwhile goes too.
+    async fn end_session(&self, id: &SessionId) -> Result<(), Problem> {
+        loop {
+            match self.store.delete_session(id).await? {
+                Deletion::Inhabited(sandboxes) => {
+                    try_join_all(sandboxes.iter().map(|sandbox| self.remove(sandbox))).await?;
+                }
+                Deletion::Now(withdrawn) => {
+                    withdrawn.iter().for_each(|approval| self.gates.approvals.ended(approval));
+                    return Ok(());
+                }
+                Deletion::Before => return Ok(()),
+            }
+        }
+    }
+
+    async fn remove(&self, sandbox: &SandboxId) -> Result<(), Problem> {
+        let Some(handle) = self.registry.by_id(sandbox) else {
+            // It has gone this very moment; or nobody is there who could delete it.
+            let row = self.store.sandbox(sandbox).await?;
+            return match row.is_none_or(|row| row.sandbox.state == SandboxState::Deleted) {
+                true => Ok(()),
+                false => Err(problem::shutting_down()),
+            };
+        };
+        let why = owner::reason("session_deleted", "Its session was deleted.");
+        match handle.ask(|reply| Verb::Delete(why, reply)).await {
+            Err(problem) if problem.code == Code::SandboxGone => Ok(()),
+            answer => answer,
+        }
+    }
+
+    /// In a task of its own, which a caller who goes away does not stop halfway.
+    async fn whole<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        if self.closing.is_cancelled() {
+            return Err(problem::shutting_down());
+        }
+        self.owners.spawn(work).await.map_err(|error| {
+            tracing::error!(%error, "a session's verb panicked");
+            Problem::new(Code::Internal, "The session's change was not finished.", "Look at the server's log.")
+        })?
+    }
+}
+
+fn check_request(request: &CreateSession) -> Result<(), Problem> {
+    if let Some(name) = &request.name {
+        check::session_name(name)?;
+    }
+    check::labels(&request.labels)?;
+    match (&request.command, request.terminal) {
+        (None, Some(_)) => {
+            return Err(Problem::new(
+                Code::BadRequest,
+                "There is a terminal's size, but no command to run in it.",
+                "Give a `command` too, or no `terminal`.",
+            ));
+        }
+        (None, None) => {}
+        (Some(argv), _) => check::argv(argv)?,
+    }
+    request.terminal.map_or(Ok(()), |size| process::terminal(size).map(drop))
+}
+
+fn cursor(text: &str) -> Result<SessionId, Problem> {
+    text.parse().map_err(|_| {
+        Problem::new(
+            Code::BadCursor,
+            format!("`{}` is not a cursor.", text.escape_debug()),
+            "Pass `next_cursor` of the page before, unchanged, or none for the first page.",
+        )
+    })
+}
+
+fn not_yours() -> Problem {
+    Problem::new(
+        Code::Forbidden,
+        "An agent's token sees its own session only.",
+        "Name that session, or use another token.",
+    )
+}

@@ -1,0 +1,162 @@
+//! Sessions as they are found and deleted. They come to be with their first sandbox, in `births`.
+
+use async_trait::async_trait;
+use sandbar_api::{SandboxId, SessionId, SessionTerminal};
+use serde_json::{Value, json};
+use sqlx::{Row as _, Sqlite, SqliteExecutor, SqlitePool, sqlite::SqliteRow};
+
+use super::{
+    SqliteStore, approvals,
+    columns::{self, from_json, parse, time, unsigned},
+    events::NewEvent,
+    writer::{Need::Essential, Transaction},
+};
+use crate::store::{
+    Error, Result,
+    sessions::{Belongings, Deletion, SessionFilter, SessionMarks, SessionRow, SessionStore},
+};
+
+#[async_trait]
+impl SessionStore for SqliteStore {
+    async fn session(&self, id: &SessionId) -> Result<Option<SessionRow>> {
+        by_id(&self.readers, id).await
+    }
+
+    async fn session_named(&self, name: &str) -> Result<Option<SessionRow>> {
+        let row = sqlx::query(
+            "SELECT * FROM sessions WHERE name = $1 ORDER BY deleted_at IS NULL DESC, deleted_at DESC, id DESC LIMIT 1",
+        )
+        .bind(name)
+        .fetch_optional(&self.readers)
+        .await?;
+        row.as_ref().map(decode).transpose()
+    }
+
+    async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRow>> {
+        let rows = sqlx::query(PAGE)
+            .bind(filter.after.as_ref().map_or("", SessionId::as_str))
+            .bind(filter.only.as_ref().map(SessionId::as_str))
+            .bind(filter.ended)
+            .bind(columns::json(&filter.labels)?)
+            .bind(filter.limit)
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter().map(decode).collect()
+    }
+
+    async fn belongings(&self, session: &SessionId) -> Result<Belongings> {
+        let open: i64 = sqlx::query_scalar("SELECT count(*) FROM approvals WHERE session = $1 AND state = 'open'")
+            .bind(session.as_str())
+            .fetch_one(&self.readers)
+            .await?;
+        let rows = sqlx::query("SELECT id, state FROM sandboxes WHERE session = $1 AND state <> 'deleted' ORDER BY id")
+            .bind(session.as_str())
+            .fetch_all(&self.readers)
+            .await?;
+        let sandbox = |row: &SqliteRow| Ok((parse(row.try_get("id")?)?, parse(row.try_get("state")?)?));
+        Ok(Belongings {
+            sandboxes: rows.iter().map(sandbox).collect::<Result<_>>()?,
+            open_approvals: unsigned(open)?,
+            terminals: terminals(&self.readers, session).await?,
+        })
+    }
+
+    async fn delete_session(&self, session: &SessionId) -> Result<Deletion> {
+        let session = session.clone();
+        self.writer.write(Essential, move |transaction| Box::pin(delete(transaction, session.clone()))).await
+    }
+}
+
+// One statement whatever the filter, so that it is prepared once: lists come in as JSON.
+const PAGE: &str = "
+    SELECT * FROM sessions AS s
+    WHERE s.id > $1
+      AND ($2 IS NULL OR s.id = $2)
+      AND ($3 OR s.deleted_at IS NULL
+          AND EXISTS (SELECT 1 FROM sandboxes AS b WHERE b.session = s.id AND b.state <> 'deleted'))
+      AND NOT EXISTS (
+          SELECT 1 FROM json_each($4) AS wanted
+          WHERE NOT EXISTS (
+              SELECT 1 FROM json_each(s.labels) AS l WHERE l.key = wanted.key AND l.value = wanted.value))
+    ORDER BY s.id LIMIT $5";
+
+async fn terminals(readers: &SqlitePool, session: &SessionId) -> Result<Vec<SessionTerminal>> {
+    let rows = sqlx::query(
+        "SELECT p.id, p.sandbox, p.argv, p.started_at FROM sandboxes AS s JOIN processes AS p ON p.sandbox = s.id
+         WHERE s.session = $1 AND s.state <> 'deleted' AND p.terminal AND p.state = 'running' ORDER BY p.id",
+    )
+    .bind(session.as_str())
+    .fetch_all(readers)
+    .await?;
+    let terminal = |row: &SqliteRow| {
+        Ok(SessionTerminal {
+            process: parse(row.try_get("id")?)?,
+            sandbox: parse(row.try_get("sandbox")?)?,
+            argv: from_json(row.try_get("argv")?)?,
+            started_at: time(row.try_get("started_at")?)?,
+        })
+    };
+    rows.iter().map(terminal).collect()
+}
+
+async fn delete(transaction: &mut Transaction, id: SessionId) -> Result<Deletion> {
+    let row = by_id(&mut transaction.connection, &id).await?;
+    let row = row.ok_or_else(|| Error::Missing(format!("session {id}")))?;
+    if row.deleted_at.is_some() {
+        return Ok(Deletion::Before);
+    }
+    let sandboxes: Vec<String> =
+        sqlx::query_scalar("SELECT id FROM sandboxes WHERE session = $1 AND state <> 'deleted' ORDER BY id")
+            .bind(id.as_str())
+            .fetch_all(&mut transaction.connection)
+            .await?;
+    if !sandboxes.is_empty() {
+        let sandboxes = sandboxes.iter().map(|id| parse::<SandboxId>(id)).collect::<Result<_>>()?;
+        return Ok(Deletion::Inhabited(sandboxes));
+    }
+    let withdrawn = approvals::withdraw_of_session(transaction, &id).await?;
+    sqlx::query("UPDATE sessions SET deleted_at = $2 WHERE id = $1")
+        .bind(id.as_str())
+        .bind(transaction.now.timestamp_micros())
+        .execute(&mut transaction.connection)
+        .await?;
+    let data = told(&id, &row.owner, &row.marks, row.parent.as_ref());
+    transaction.append(NewEvent { kind: "session.deleted", sandbox: None, process: None, data }).await?;
+    Ok(Deletion::Now(withdrawn))
+}
+
+pub(super) fn told(session: &SessionId, owner: &str, marks: &SessionMarks, parent: Option<&SessionId>) -> Value {
+    let mut told = json!({ "session": session.as_str(), "owner": owner });
+    if let Some(name) = &marks.name {
+        told["name"] = name.as_str().into();
+    }
+    if !marks.labels.is_empty() {
+        told["labels"] = json!(marks.labels);
+    }
+    if let Some(parent) = parent {
+        told["parent"] = parent.as_str().into();
+    }
+    told
+}
+
+pub(super) async fn by_id(executor: impl SqliteExecutor<'_>, id: &SessionId) -> Result<Option<SessionRow>> {
+    let row = sqlx::query::<Sqlite>("SELECT * FROM sessions WHERE id = $1")
+        .bind(id.as_str())
+        .fetch_optional(executor)
+        .await?;
+    row.as_ref().map(decode).transpose()
+}
+
+fn decode(row: &SqliteRow) -> Result<SessionRow> {
+    let budget: Option<&str> = row.try_get("budget")?;
+    Ok(SessionRow {
+        id: parse(row.try_get("id")?)?,
+        owner: row.try_get("owner")?,
+        marks: SessionMarks { name: row.try_get("name")?, labels: from_json(row.try_get("labels")?)? },
+        parent: row.try_get::<Option<&str>, _>("parent")?.map(parse).transpose()?,
+        limits: budget.map(from_json).transpose()?.unwrap_or_default(),
+        model: row.try_get("model")?,
+        created_at: time(row.try_get("created_at")?)?,
+        deleted_at: row.try_get::<Option<i64>, _>("deleted_at")?.map(time).transpose()?,
+    })
+}

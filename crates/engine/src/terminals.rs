@@ -1,0 +1,119 @@
+//! Terminals looked at without attaching: what they show, what they have shown, and a recording to play again.
+//!
+//! Everything is made from stored output, so a look disturbs nobody and works after the end of the process or of a server.
+//! Each terminal that runs, or was looked at lately, has one keeper, a task that owns its screen.
+
+mod keeper;
+mod recording;
+mod shown;
+mod transcript;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use sandbar_api::{Code, Problem, Process, ProcessId, ProcessState, ScreenView};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+
+use crate::{
+    Engine, Inner,
+    handle::Handle,
+    problem,
+    process::{self, Progress},
+};
+use keeper::{Ask, Keeper};
+pub use recording::Recording;
+pub use transcript::TranscriptQuery;
+
+/// Screens held in memory at once; each is rebuilt from its checkpoint when it is wanted again.
+pub(crate) const MOST_SCREENS: usize = 32;
+/// Looks that may wait for a keeper; more callers wait to be let in.
+const MAILBOX: usize = 16;
+
+/// What a look sees.
+#[derive(Debug, Clone)]
+pub struct Look {
+    pub view: ScreenView,
+    /// The rows with their colours, and nothing else that a terminal would obey.
+    pub ansi: String,
+}
+
+pub(crate) struct Terminals {
+    keepers: Mutex<HashMap<ProcessId, mpsc::Sender<Ask>>>,
+    room: Arc<Semaphore>,
+    /// Somebody waits for room: screens that nobody looks at are given up.
+    pressed: Notify,
+}
+
+impl Default for Terminals {
+    fn default() -> Self {
+        Self { keepers: Mutex::default(), room: Arc::new(Semaphore::new(MOST_SCREENS)), pressed: Notify::new() }
+    }
+}
+
+impl Terminals {
+    fn keepers(&self) -> MutexGuard<'_, HashMap<ProcessId, mpsc::Sender<Ask>>> {
+        self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Has a terminal that runs followed, whether somebody looks or not.
+pub(crate) fn follow(inner: &Arc<Inner>, handle: &Handle, process: &ProcessId, progress: watch::Receiver<Progress>) {
+    keeper(inner, handle, process, Some(progress));
+}
+
+/// The terminal's keeper, a new one if it has none.
+fn keeper(
+    inner: &Arc<Inner>,
+    handle: &Handle,
+    process: &ProcessId,
+    progress: Option<watch::Receiver<Progress>>,
+) -> mpsc::Sender<Ask> {
+    let mut keepers = inner.terminals.keepers();
+    if let Some(keeper) = keepers.get(process) {
+        return keeper.clone();
+    }
+    let (asks, inbox) = mpsc::channel(MAILBOX);
+    keepers.insert(process.clone(), asks.clone());
+    let interval = keeper::interval(handle.template.output_retention);
+    inner.tasks.spawn(Keeper::new(inner.clone(), process.clone(), inbox, progress, interval).run());
+    asks
+}
+
+impl Engine {
+    /// What a terminal shows now, or showed at its end.
+    pub async fn screen(&self, sandbox: &str, process: &str) -> Result<Look, Problem> {
+        let (handle, process) = terminal(&self.inner, sandbox, process).await?;
+        loop {
+            if self.inner.closing.is_cancelled() {
+                return Err(problem::shutting_down());
+            }
+            let progress = handle.live(&process.id).map(|live| live.progress.subscribe());
+            let keeper = keeper(&self.inner, &handle, &process.id, progress);
+            let (reply, answer) = oneshot::channel();
+            // A keeper who just left answers nothing; the next one does.
+            if keeper.send(Ask(reply)).await.is_ok()
+                && let Ok(answer) = answer.await
+            {
+                let mut look = answer?;
+                look.view.ended = process.state != ProcessState::Running;
+                return Ok(look);
+            }
+        }
+    }
+}
+
+/// A process of the sandbox that has a terminal.
+async fn terminal(inner: &Inner, sandbox: &str, process: &str) -> Result<(Arc<Handle>, Process), Problem> {
+    let handle = inner.handle(sandbox).await?;
+    let process = process::stored(inner, &handle, process).await?;
+    if process.terminal {
+        return Ok((handle, process));
+    }
+    Err(Problem::new(
+        Code::NoTerminal,
+        format!("The process `{}` was started without a terminal.", process.id),
+        "Read its output instead; start the process with a `terminal` size to have a screen.",
+    ))
+}

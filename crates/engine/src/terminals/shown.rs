@@ -1,0 +1,142 @@
+//! A screen that stands at an offset of the output, with every size applied where it began to hold.
+
+use sandbar_api::{CursorView, ProcessId, ScreenView, TerminalSize};
+use sandbar_terminal::Screen;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Look;
+use crate::store::SizeChange;
+
+/// Rows above the screen that a checkpoint carries along; the transcript has all of them.
+const SCROLLBACK: usize = 500;
+const DEFAULT_SIZE: TerminalSize = TerminalSize { cols: 80, rows: 24 };
+
+pub(super) struct Shown {
+    screen: Screen,
+    offset: u64,
+    sizes: Vec<SizeChange>,
+    /// Its part of the room that all screens have.
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Shown {
+    /// Before the byte at `offset`, where nothing is known of what came earlier.
+    pub(super) fn blank(offset: u64, sizes: Vec<SizeChange>, room: Option<OwnedSemaphorePermit>) -> Self {
+        let TerminalSize { cols, rows } = size_at(&sizes, offset);
+        Self { screen: Screen::new(cols, rows, SCROLLBACK), offset, sizes, _room: room }
+    }
+
+    pub(super) fn restored(
+        screen: Screen,
+        offset: u64,
+        sizes: Vec<SizeChange>,
+        room: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        let mut shown = Self { screen, offset, sizes, _room: room };
+        shown.settle();
+        shown
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// What is known of sizes by now.
+    pub(super) fn learn(&mut self, sizes: Vec<SizeChange>) {
+        self.sizes = sizes;
+        self.settle();
+    }
+
+    /// Output up to here is gone.
+    pub(super) fn skip_to(&mut self, offset: u64) {
+        self.offset = self.offset.max(offset);
+        self.settle();
+    }
+
+    pub(super) fn feed(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let next = self.sizes.iter().map(|change| change.offset).find(|offset| *offset > self.offset);
+            let room = next.map_or(u64::MAX, |next| next - self.offset);
+            let (now, later) = bytes.split_at(usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len()));
+            // Answers to queries in old output are nobody's input.
+            drop(self.screen.feed(now));
+            self.offset += now.len() as u64;
+            self.settle();
+            bytes = later;
+        }
+    }
+
+    fn settle(&mut self) {
+        if !self.sizes.is_empty() {
+            let TerminalSize { cols, rows } = size_at(&self.sizes, self.offset);
+            self.screen.resize(cols, rows);
+        }
+    }
+
+    pub(super) fn checkpoint(&self) -> Result<Vec<u8>, serde_json::Error> {
+        self.screen.checkpoint(self.offset)
+    }
+
+    pub(super) fn look(&self, process: &ProcessId) -> Look {
+        let view = self.screen.view();
+        let view = ScreenView {
+            process: process.clone(),
+            size: TerminalSize { cols: view.cols, rows: view.rows },
+            lines: view.lines,
+            cursor: CursorView { row: view.cursor.row, col: view.cursor.col, visible: view.cursor.visible },
+            title: view.title,
+            alternate_screen: view.alternate_screen,
+            offset: self.offset,
+            ended: false,
+        };
+        Look { view, ansi: self.screen.as_ansi() }
+    }
+}
+
+/// The size that holds for the byte at `offset`; the first one known, if that is of later.
+pub(super) fn size_at(sizes: &[SizeChange], offset: u64) -> TerminalSize {
+    let after = sizes.partition_point(|change| change.offset <= offset);
+    sizes.get(after.saturating_sub(1)).map_or(DEFAULT_SIZE, |change| change.size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(offset: u64, cols: u16, rows: u16) -> SizeChange {
+        SizeChange { offset, at: chrono::DateTime::UNIX_EPOCH, size: TerminalSize { cols, rows } }
+    }
+
+    fn process() -> ProcessId {
+        ProcessId::from_parts(1, [1; 10])
+    }
+
+    #[test]
+    fn each_size_holds_from_its_offset_on_wherever_pieces_end() {
+        let output = b"0123456789abcdefghij";
+        let sizes = vec![change(0, 10, 4), change(4, 5, 4), change(16, 20, 3)];
+        let mut whole = Shown::blank(0, sizes.clone(), None);
+        whole.feed(output);
+        for split in 0..=output.len() {
+            let mut shown = Shown::blank(0, sizes.clone(), None);
+            shown.feed(&output[..split]);
+            let saved = shown.checkpoint().unwrap_or_else(|error| panic!("{error}"));
+            let (screen, offset) = Screen::restore(&saved).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(offset, split as u64);
+            for mut shown in [shown, Shown::restored(screen, offset, sizes.clone(), None)] {
+                shown.feed(&output[split..]);
+                assert_eq!(shown.look(&process()).view, whole.look(&process()).view, "at {split}");
+            }
+        }
+        assert_eq!(whole.look(&process()).view.size, TerminalSize { cols: 20, rows: 3 });
+    }
+
+    #[test]
+    fn a_size_is_found_for_every_offset() {
+        assert_eq!(size_at(&[], 7), DEFAULT_SIZE);
+        let sizes = [change(5, 50, 5), change(9, 90, 9)];
+        for (offset, cols) in [(0, 50), (5, 50), (8, 50), (9, 90), (100, 90)] {
+            assert_eq!(size_at(&sizes, offset).cols, cols, "{offset}");
+        }
+    }
+}

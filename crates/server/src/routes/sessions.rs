@@ -1,0 +1,169 @@
+//! Sessions: create, list, get, delete. What they may use is in `budgets`.
+
+use axum::{
+    extract::State,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use sandbar_api::{Code, CreateSession, Problem, Session, SessionPage};
+use sandbar_engine::{Engine, SessionQuery};
+use utoipa::IntoParams;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::SessionPath;
+use crate::{
+    App,
+    access::Calling,
+    extract::{Json, Path, Query},
+    problem::{Result, bad_request},
+};
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::default().routes(routes!(create, list)).routes(routes!(get, delete))
+}
+
+/// Create a session
+///
+/// Makes a sandbox of the template in a new session, and starts the command in a terminal of it. Answers when all of that
+/// is done; what fails leaves nothing behind.
+#[utoipa::path(
+    post, path = "/v1/sessions", operation_id = "create_session", tag = "sessions", request_body = CreateSession,
+    responses(
+        (status = 201, description = "Created.", body = Session, headers(("Location" = String, description = "Its path."))),
+        (status = 400, description = "`bad_json`, `bad_name`, `bad_label`, `bad_command`, `bad_template`, `bad_rule`"),
+        (status = 404, description = "`unknown_template`, `unknown_provider`, `unknown_secret`"),
+        (status = 409, description = "`name_taken`, of a session or of a sandbox"),
+        (status = 410, description = "`session_ended`: the parent was deleted."),
+        (status = 422, description = "`command_not_found`, `command_not_executable`, `not_enforceable`, `declined`"),
+        (status = 507, description = "`disk_full`"),
+    )
+)]
+async fn create(
+    State(engine): State<Engine>,
+    Calling(caller): Calling,
+    Json(request): Json<CreateSession>,
+) -> Result<Response> {
+    let session = engine.create_session(&caller, request).await?;
+    let mut response = (StatusCode::CREATED, axum::Json(&session)).into_response();
+    if let Ok(location) = HeaderValue::from_str(&format!("/v1/sessions/{}", session.id)) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes what `list_query` reads: repeated keys are beyond serde's query format")]
+struct ListParameters {
+    /// `key=value`; repeat it for several, all of which must hold.
+    label: Option<Vec<String>>,
+    /// Also those that have ended; `false` when absent.
+    ended: Option<bool>,
+    /// 100 when absent, at most 1000.
+    limit: Option<u32>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+fn list_query(pairs: Vec<(String, String)>) -> std::result::Result<SessionQuery, Problem> {
+    let mut query = SessionQuery::default();
+    for (key, value) in pairs {
+        let not = |what: &str, fix: &str| bad_request(format!("`{}` is not {what}.", value.escape_debug()), fix);
+        match key.as_str() {
+            "label" => {
+                let (key, label) = value.split_once('=').ok_or_else(|| {
+                    let detail = format!("`{}` is not a label to filter by.", value.escape_debug());
+                    Problem::new(Code::BadLabel, detail, "Write `label=key=value`; percent-encode the value.")
+                })?;
+                query.labels.insert(key.to_owned(), label.to_owned());
+            }
+            "ended" => query.ended = value.parse().map_err(|_| not("true or false", "Use true or false."))?,
+            "limit" => {
+                query.limit = Some(value.parse().map_err(|_| not("a limit", "Use a number from 1 to 1000."))?);
+            }
+            "cursor" => query.cursor = Some(value),
+            other => {
+                let detail = format!("`{}` is not a parameter of this route.", other.escape_debug());
+                return Err(bad_request(detail, "Use label, ended, limit and cursor."));
+            }
+        }
+    }
+    Ok(query)
+}
+
+/// List sessions
+///
+/// Oldest first, in pages. An agent's token sees its own.
+#[utoipa::path(
+    get, path = "/v1/sessions", operation_id = "list_sessions", tag = "sessions", params(ListParameters),
+    responses(
+        (status = 200, description = "A page.", body = SessionPage),
+        (status = 400, description = "`bad_request`, `bad_label`, `bad_cursor`"),
+    )
+)]
+async fn list(
+    State(engine): State<Engine>,
+    Calling(caller): Calling,
+    pairs: Query<Vec<(String, String)>>,
+) -> Result<axum::Json<SessionPage>> {
+    Ok(axum::Json(engine.sessions(&caller, list_query(pairs.0)?).await?))
+}
+
+/// Get a session
+///
+/// With its sandboxes, running terminals, open approvals and what it used. An agent's token sees its own.
+#[utoipa::path(
+    get, path = "/v1/sessions/{session}", operation_id = "get_session", tag = "sessions", params(SessionPath),
+    responses(
+        (status = 200, description = "The session.", body = Session),
+        (status = 404, description = "`unknown_session`"),
+        (status = 410, description = "`session_ended`: nobody has this name any more. By id a deleted one is still found."),
+    )
+)]
+async fn get(
+    State(engine): State<Engine>,
+    Calling(caller): Calling,
+    Path(path): Path<SessionPath>,
+) -> Result<axum::Json<Session>> {
+    Ok(axum::Json(engine.session(&caller, &path.session).await?))
+}
+
+/// Delete a session
+///
+/// With all its sandboxes; its open approvals are withdrawn. Answers when they are gone; repeating it is fine. Sessions
+/// below it stay, and what they use still counts for it.
+#[utoipa::path(
+    delete, path = "/v1/sessions/{session}", operation_id = "delete_session", tag = "sessions", params(SessionPath),
+    responses((status = 204, description = "Gone."), (status = 404, description = "`unknown_session`"))
+)]
+async fn delete(State(engine): State<Engine>, Path(path): Path<SessionPath>) -> Result<StatusCode> {
+    engine.delete_session(&path.session).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(pairs: &[(&str, &str)]) -> std::result::Result<SessionQuery, Code> {
+        let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        list_query(pairs).map_err(|problem| problem.code)
+    }
+
+    #[test]
+    fn filters_are_taken_or_refused() -> std::result::Result<(), Code> {
+        let query = parse(&[("label", "a=b=c"), ("label", "d="), ("ended", "true"), ("limit", "7"), ("cursor", "x")])?;
+        assert_eq!(query.labels.get("a").map(String::as_str), Some("b=c"));
+        assert_eq!(query.labels.get("d").map(String::as_str), Some(""));
+        assert_eq!((query.ended, query.limit, query.cursor.as_deref()), (true, Some(7), Some("x")));
+        for (pair, code) in [
+            (("label", "a"), Code::BadLabel),
+            (("ended", "1"), Code::BadRequest),
+            (("limit", "-1"), Code::BadRequest),
+            (("state", "ready"), Code::BadRequest),
+        ] {
+            assert_eq!(parse(&[pair]).err(), Some(code), "{pair:?}");
+        }
+        Ok(())
+    }
+}
