@@ -32,8 +32,8 @@ const WORK: &str = "work";
 /// The guest's, where the sandbox's own may not have processes because it hands controllers down.
 const GUEST: &str = "guest";
 const TOP: &str = "sandbar";
-/// Freezing takes a fraction of a millisecond; a process stuck in the kernel may take longer.
-const FREEZING: Duration = Duration::from_secs(5);
+/// Who waits for a disk cannot stand still before it has answered, and a busy one takes its time.
+const FREEZING: Duration = Duration::from_secs(20);
 
 /// How soon a sandbox that has run into its process limit is noticed.
 const LOOK: Duration = Duration::from_millis(100);
