@@ -14,6 +14,7 @@ mod expiry;
 mod files;
 mod fork;
 mod gate;
+mod guard;
 mod handle;
 mod home;
 mod idle;
@@ -51,6 +52,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use approvals::ApprovalQuery;
 pub use budget::UsageAsked;
+pub use guard::{abort_on_panic, guarded};
 pub use open::OpenError;
 pub use output::{OutputItem, OutputReader};
 pub use sessions::SessionQuery;

@@ -17,6 +17,7 @@ mod up;
 mod verbs;
 
 fn main() -> std::process::ExitCode {
+    sandbar_engine::abort_on_panic();
     // The launcher must stay single-threaded, so nothing may happen before it.
     if std::env::args_os().next().is_some_and(|name| name == sandbar_provider_local::LAUNCHER_NAME) {
         sandbar_provider_local::launcher::main()

@@ -12,7 +12,9 @@ use tokio::{
 
 use super::{Look, shown::Shown};
 use crate::{
-    Inner, problem,
+    Inner,
+    guard::guarded,
+    problem,
     process::Progress,
     store::{self, Error},
 };
@@ -96,7 +98,7 @@ impl Keeper {
     }
 
     async fn look(&mut self) -> Result<Look, Problem> {
-        let shown = self.caught_up().await?;
+        let mut shown = self.caught_up().await?;
         let look = shown.look(&self.process);
         self.shown = Some(shown);
         Ok(look)
@@ -105,8 +107,8 @@ impl Keeper {
     /// Catches up and leaves a checkpoint there.
     async fn save(&mut self) {
         match self.caught_up().await {
-            Ok(shown) => {
-                self.keep(&shown).await;
+            Ok(mut shown) => {
+                self.keep(&mut shown).await;
                 self.shown = Some(shown);
             }
             // The next look says it to whoever looks.
@@ -114,10 +116,10 @@ impl Keeper {
         }
     }
 
-    async fn keep(&mut self, shown: &Shown) {
+    async fn keep(&mut self, shown: &mut Shown) {
         let kept = match shown.checkpoint() {
-            Ok(checkpoint) => self.inner.store.keep_screen(&self.process, &checkpoint).await,
-            Err(error) => Err(Error::Unreadable(error.to_string())),
+            Some(checkpoint) => self.inner.store.keep_screen(&self.process, &checkpoint).await,
+            None => Err(Error::Unreadable("the screen cannot be told".into())),
         };
         if let Err(error) = kept {
             // Without it the next look reads more, or its sandbox was just deleted.
@@ -149,7 +151,7 @@ impl Keeper {
                 Err(error) => return Err(error.into()),
             }
             if shown.offset() - self.saved >= self.interval {
-                self.keep(&shown).await;
+                self.keep(&mut shown).await;
             }
             tokio::task::yield_now().await;
         }
@@ -169,7 +171,8 @@ impl Keeper {
                 None
             }
         };
-        match kept.map(|bytes| Screen::restore(&bytes)) {
+        // What a checkpoint holds a sandbox has drawn.
+        match kept.and_then(|bytes| guarded(|| Screen::restore(&bytes))) {
             Some(Ok((screen, offset))) if (range.start..=range.end).contains(&offset) => {
                 self.saved = offset;
                 return Ok(Shown::restored(screen, offset, sizes, room));

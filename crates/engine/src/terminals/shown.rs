@@ -5,7 +5,7 @@ use sandbar_terminal::Screen;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Look;
-use crate::store::SizeChange;
+use crate::{guard::guarded, store::SizeChange};
 
 /// Rows above the screen that a checkpoint carries along; the transcript has all of them.
 const SCROLLBACK: usize = 500;
@@ -59,7 +59,7 @@ impl Shown {
             let room = next.map_or(u64::MAX, |next| next - self.offset);
             let (now, later) = bytes.split_at(usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len()));
             // Answers to queries in old output are nobody's input.
-            drop(self.screen.feed(now));
+            self.survive(|screen| drop(screen.feed(now)));
             self.offset += now.len() as u64;
             self.settle();
             bytes = later;
@@ -69,16 +69,29 @@ impl Shown {
     fn settle(&mut self) {
         if !self.sizes.is_empty() {
             let TerminalSize { cols, rows } = size_at(&self.sizes, self.offset);
-            self.screen.resize(cols, rows);
+            self.survive(|screen| screen.resize(cols, rows));
         }
     }
 
-    pub(super) fn checkpoint(&self) -> Result<Vec<u8>, serde_json::Error> {
-        self.screen.checkpoint(self.offset)
+    /// A sandbox writes what it likes, and the emulator is not ours: where it trips, the screen begins anew.
+    fn survive<T>(&mut self, work: impl FnOnce(&mut Screen) -> T) -> Option<T> {
+        let done = guarded(|| work(&mut self.screen));
+        if done.is_none() {
+            tracing::warn!(offset = self.offset, "a terminal's screen could not be followed and is cleared");
+            let TerminalSize { cols, rows } = size_at(&self.sizes, self.offset);
+            self.screen = Screen::new(cols, rows, SCROLLBACK);
+        }
+        done
     }
 
-    pub(super) fn look(&self, process: &ProcessId) -> Look {
-        let view = self.screen.view();
+    pub(super) fn checkpoint(&mut self) -> Option<Vec<u8>> {
+        let offset = self.offset;
+        self.survive(|screen| screen.checkpoint(offset).ok()).flatten()
+    }
+
+    pub(super) fn look(&mut self, process: &ProcessId) -> Look {
+        let seen = self.survive(|screen| (screen.view(), screen.as_ansi()));
+        let (view, ansi) = seen.unwrap_or_else(|| (self.screen.view(), self.screen.as_ansi()));
         let view = ScreenView {
             process: process.clone(),
             size: TerminalSize { cols: view.cols, rows: view.rows },
@@ -89,7 +102,7 @@ impl Shown {
             offset: self.offset,
             ended: false,
         };
-        Look { view, ansi: self.screen.as_ansi() }
+        Look { view, ansi }
     }
 }
 
@@ -120,7 +133,7 @@ mod tests {
         for split in 0..=output.len() {
             let mut shown = Shown::blank(0, sizes.clone(), None);
             shown.feed(&output[..split]);
-            let saved = shown.checkpoint().unwrap_or_else(|error| panic!("{error}"));
+            let saved = shown.checkpoint().unwrap_or_default();
             let (screen, offset) = Screen::restore(&saved).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(offset, split as u64);
             for mut shown in [shown, Shown::restored(screen, offset, sizes.clone(), None)] {
@@ -129,6 +142,16 @@ mod tests {
             }
         }
         assert_eq!(whole.look(&process()).view.size, TerminalSize { cols: 20, rows: 3 });
+    }
+
+    #[test]
+    fn an_emulator_that_trips_begins_anew_and_goes_on() {
+        let mut shown = Shown::blank(0, vec![change(0, 10, 4)], None);
+        shown.feed(b"before");
+        assert_eq!(shown.survive(|_| -> u8 { panic!("over an escape sequence") }), None);
+        shown.feed(b"after");
+        let view = shown.look(&process()).view;
+        assert_eq!((view.lines.first().map(String::as_str), view.offset), (Some("after"), 11));
     }
 
     #[test]

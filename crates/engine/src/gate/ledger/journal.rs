@@ -48,8 +48,8 @@ impl Journal {
             let path = entry?.path();
             let Some(number) = number(&path) else { continue };
             newest = newest.max(number);
-            // A line that was cut off is of a call that was never made.
-            left.calls.extend(fs::read_to_string(&path)?.lines().filter_map(parse));
+            // A line that was cut off, also within a letter, is of a call that was never made.
+            left.calls.extend(fs::read(&path)?.split(|byte| *byte == b'\n').filter_map(parse));
             left.files.push(path);
         }
         let number = newest + 1;
@@ -144,9 +144,9 @@ fn create(home: &Path, number: u64) -> io::Result<File> {
     File::options().create(true).append(true).mode(OWNER_ONLY).open(path(home, number))
 }
 
-fn parse(line: &str) -> Option<CallRow> {
+fn parse(line: &[u8]) -> Option<CallRow> {
     let Line(id, session, sandbox, model, upstream, began_at, held_tokens, held_micros) =
-        serde_json::from_str(line).ok()?;
+        serde_json::from_slice(line).ok()?;
     Some(CallRow {
         id: id.into_owned(),
         session: session.parse().ok()?,
@@ -190,7 +190,7 @@ mod tests {
         }
         // A server that died in the middle of a line.
         let mut file = File::options().append(true).open(path(home.path(), 1))?;
-        file.write_all(b"[\"llm-3\",\"ses")?;
+        file.write_all(b"[\"llm-3\",\"\xc3")?;
         drop(journal);
         let (journal, left) = Journal::open(home.path())?;
         assert_eq!(left.calls, calls);
