@@ -12,12 +12,15 @@ use crate::{ApprovalId, Role, SandboxId, SessionId};
 pub enum ApprovalKind {
     /// A connection to a host that a rule says to ask about.
     Network,
+    /// A program in a terminal waits for somebody to type.
+    Terminal,
 }
 
 impl ApprovalKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Network => "network",
+            Self::Terminal => "terminal",
         }
     }
 }
@@ -81,6 +84,17 @@ pub struct ApprovalAnswer {
     pub at: DateTime<Utc>,
 }
 
+/// What became of an answer that had to be typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// It counts, and is being typed.
+    Pending,
+    Typed,
+    /// It was not typed: the terminal had moved on, or its program had ended.
+    Refused,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Approval {
     pub id: ApprovalId,
@@ -95,7 +109,9 @@ pub struct Approval {
     /// Whether an answer may carry text.
     #[serde(default)]
     pub takes_text: bool,
-    /// What it is about, by kind: for `network` `host`, `port`, `method`, `path` and `rule`.
+    /// What it is about, by kind: for `network` `host`, `port`, `method`, `path` and `rule`; for `terminal` `process`,
+    /// `command`, `prompt` (`yes_no`, `menu`, `permission`, `press_enter`, `press_key`, `password`, `text`), `screen` (its
+    /// last lines), and `output` and `input`, the offsets it was seen at.
     pub context: serde_json::Value,
     /// The least role that may answer; an agent never may.
     pub answerable_by: Role,
@@ -105,6 +121,12 @@ pub struct Approval {
     pub on_deadline: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<ApprovalAnswer>,
+    /// Of kind `terminal`, once answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<Delivery>,
+    /// Why it was withdrawn: `sandbox_gone`, `process_ended`, `moved_on`, `typed_over`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// When it stopped being open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_at: Option<DateTime<Utc>>,

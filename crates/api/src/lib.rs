@@ -2,6 +2,7 @@
 //! Shared by server, engine and client, so that they cannot drift. Never does I/O.
 
 pub mod approval;
+pub mod attach;
 pub mod budget;
 pub mod bytes;
 pub mod check;
@@ -27,7 +28,10 @@ pub mod snapshot;
 pub mod template;
 pub mod token;
 
-pub use approval::{AnswerApproval, Approval, ApprovalAnswer, ApprovalKind, ApprovalList, ApprovalState, Choice};
+pub use approval::{
+    AnswerApproval, Approval, ApprovalAnswer, ApprovalKind, ApprovalList, ApprovalState, Choice, Delivery,
+};
+pub use attach::{ATTACH_HEADER, Control, TerminalFrame, ViewerFrame};
 pub use budget::{
     Budget, GatewayInfo, ModelInfo, SessionUsage, SessionUsageModel, SetBudget, SwitchModel, UpstreamInfo, UsageBy,
     UsageReport, UsageRow,

@@ -183,7 +183,13 @@ pub(crate) async fn write_input(
     loop {
         let piece = data.split_to(data.len().min(CHUNK));
         let (last, length) = (data.is_empty(), piece.len() as u64);
-        let request = WriteInputRequest { process_id: id.to_string(), offset, data: piece, eof: eof && last };
+        let request = WriteInputRequest {
+            process_id: id.to_string(),
+            offset,
+            data: piece,
+            eof: eof && last,
+            ..WriteInputRequest::default()
+        };
         let reply = guest.write_input(request).await.map_err(|status| of_live(&status, id))?;
         let taken = reply.into_inner().offset;
         if last {

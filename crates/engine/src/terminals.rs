@@ -85,21 +85,31 @@ impl Engine {
     /// What a terminal shows now, or showed at its end.
     pub async fn screen(&self, sandbox: &str, process: &str) -> Result<Look, Problem> {
         let (handle, process) = terminal(&self.inner, sandbox, process).await?;
-        loop {
-            if self.inner.closing.is_cancelled() {
-                return Err(problem::shutting_down());
-            }
-            let progress = handle.live(&process.id).map(|live| live.progress.subscribe());
-            let keeper = keeper(&self.inner, &handle, &process.id, progress);
-            let (reply, answer) = oneshot::channel();
-            // A keeper who just left answers nothing; the next one does.
-            if keeper.send(Ask(reply)).await.is_ok()
-                && let Ok(answer) = answer.await
-            {
-                let mut look = answer?;
-                look.view.ended = process.state != ProcessState::Running;
-                return Ok(look);
-            }
+        let mut look = ask(&self.inner, &handle, &process.id, Ask::Look).await?;
+        look.view.ended = process.state != ProcessState::Running;
+        Ok(look)
+    }
+}
+
+/// Asks the terminal's keeper, for example for an `Ask::Paint`.
+async fn ask<T>(
+    inner: &Arc<Inner>,
+    handle: &Handle,
+    process: &ProcessId,
+    question: impl Fn(keeper::Reply<T>) -> Ask,
+) -> Result<T, Problem> {
+    loop {
+        if inner.closing.is_cancelled() {
+            return Err(problem::shutting_down());
+        }
+        let progress = handle.live(process).map(|live| live.progress.subscribe());
+        let keeper = keeper(inner, handle, process, progress);
+        let (reply, answer) = oneshot::channel();
+        // A keeper who just left answers nothing; the next one does.
+        if keeper.send(question(reply)).await.is_ok()
+            && let Ok(answer) = answer.await
+        {
+            return answer;
         }
     }
 }

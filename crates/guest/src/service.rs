@@ -58,7 +58,7 @@ impl Guest for Service {
     }
 
     async fn write_input(&self, request: Request<wire::WriteInputRequest>) -> Answer<wire::WriteInputReply> {
-        let wire::WriteInputRequest { process_id, offset, data, eof } = request.into_inner();
+        let wire::WriteInputRequest { process_id, offset, data, eof, .. } = request.into_inner();
         let offset = self.table.get(&process_id)?.feed(process::Feed { offset, data, eof }).await?;
         Ok(Response::new(wire::WriteInputReply { offset }))
     }
@@ -110,7 +110,19 @@ impl Guest for Service {
         let wire::ResizeRequest { process_id, size } = request.into_inner();
         let size = command::terminal_size(&size.unwrap_or_default())?;
         self.table.get(&process_id)?.order(process::Order::Resize(size)).await?;
-        Ok(Response::new(wire::ResizeReply {}))
+        Ok(Response::new(wire::ResizeReply { offset: None }))
+    }
+
+    async fn look(&self, _: Request<wire::LookRequest>) -> Answer<wire::LookReply> {
+        Err(Status::unimplemented("look"))
+    }
+
+    async fn stage_answer(&self, _: Request<wire::StageAnswerRequest>) -> Answer<wire::AnswerReply> {
+        Err(Status::unimplemented("stage_answer"))
+    }
+
+    async fn release_answer(&self, _: Request<wire::ReleaseAnswerRequest>) -> Answer<wire::AnswerReply> {
+        Err(Status::unimplemented("release_answer"))
     }
 
     async fn forget(&self, request: Request<wire::ForgetRequest>) -> Answer<wire::ForgetReply> {

@@ -93,6 +93,8 @@ pub(super) fn ask(handle: &Handle, question: &Question) -> Result<Approval, Prob
         deadline: now + DEADLINE,
         on_deadline: DENY.into(),
         answer: None,
+        delivery: None,
+        reason: None,
         closed_at: None,
     })
 }

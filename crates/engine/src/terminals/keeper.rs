@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sandbar_api::{Problem, ProcessId};
+use sandbar_api::{Problem, ProcessId, TerminalSize};
 use sandbar_terminal::Screen;
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot, watch},
@@ -28,8 +28,31 @@ const IDLE: Duration = Duration::from_secs(60);
 /// How long to wait for room before pressing for it again.
 const PRESS: Duration = Duration::from_millis(50);
 
-/// Asks for a look.
-pub(super) struct Ask(pub(super) oneshot::Sender<Result<Look, Problem>>);
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
+
+/// What is asked of a keeper: each is told as of all output that is stored by then.
+pub(super) enum Ask {
+    Look(Reply<Look>),
+    /// For a viewer who comes now.
+    Paint(Reply<Painting>),
+    /// For whoever judges whether it waits for a person.
+    Scene(Reply<Scene>),
+}
+
+/// What draws a screen on an empty terminal of its size, lines above it first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Painting {
+    pub(super) data: String,
+    pub(super) offset: u64,
+    pub(super) size: TerminalSize,
+}
+
+/// What is seen, where a moment's facts about the terminal are still missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Scene {
+    pub(super) offset: u64,
+    pub(super) seen: sandbar_terminal::Look,
+}
 
 /// Often enough that retention never takes what came after the last checkpoint.
 pub(super) fn interval(retention: u64) -> u64 {
@@ -69,10 +92,8 @@ impl Keeper {
                 biased;
                 () = halt.cancelled() => return,
                 ask = self.asks.recv() => {
-                    let Some(Ask(reply)) = ask else { return };
-                    let look = self.look().await;
-                    // Whoever asked may have gone.
-                    drop(reply.send(look));
+                    let Some(ask) = ask else { return };
+                    self.answer(ask).await;
                     idle = Instant::now() + IDLE;
                 }
                 more = news(&mut self.progress) => match more {
@@ -97,11 +118,21 @@ impl Keeper {
         }
     }
 
-    async fn look(&mut self) -> Result<Look, Problem> {
+    async fn answer(&mut self, ask: Ask) {
+        let process = self.process.clone();
+        // Whoever asked may have gone.
+        match ask {
+            Ask::Look(reply) => drop(reply.send(self.see(|shown| shown.look(&process)).await)),
+            Ask::Paint(reply) => drop(reply.send(self.see(Shown::paint).await)),
+            Ask::Scene(reply) => drop(reply.send(self.see(Shown::scene).await)),
+        }
+    }
+
+    async fn see<T>(&mut self, seen: impl FnOnce(&mut Shown) -> T) -> Result<T, Problem> {
         let mut shown = self.caught_up().await?;
-        let look = shown.look(&self.process);
+        let seen = seen(&mut shown);
         self.shown = Some(shown);
-        Ok(look)
+        Ok(seen)
     }
 
     /// Catches up and leaves a checkpoint there.

@@ -1,10 +1,13 @@
 //! A screen that stands at an offset of the output, with every size applied where it began to hold.
 
 use sandbar_api::{CursorView, ProcessId, ScreenView, TerminalSize};
-use sandbar_terminal::Screen;
+use sandbar_terminal::{Screen, prompt::Tty};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::Look;
+use super::{
+    Look,
+    keeper::{Painting, Scene},
+};
 use crate::{guard::guarded, store::SizeChange};
 
 /// Rows above the screen that a checkpoint carries along; the transcript has all of them.
@@ -103,6 +106,22 @@ impl Shown {
             ended: false,
         };
         Look { view, ansi }
+    }
+
+    pub(super) fn paint(&mut self) -> Painting {
+        let painted = self.survive(|screen| screen.snapshot_with_scrollback());
+        let bytes = painted.unwrap_or_else(|| self.screen.snapshot_with_scrollback());
+        let (cols, rows) = self.screen.size();
+        // It is made from text.
+        let data = String::from_utf8_lossy(&bytes).into_owned();
+        Painting { data, offset: self.offset, size: TerminalSize { cols, rows } }
+    }
+
+    pub(super) fn scene(&mut self) -> Scene {
+        let unknown = Tty { echo: true, canonical: true, quiet_ms: 0, blocked_read: None };
+        let seen = self.survive(|screen| sandbar_terminal::Look::of(screen, unknown));
+        let seen = seen.unwrap_or_else(|| sandbar_terminal::Look::of(&self.screen, unknown));
+        Scene { offset: self.offset, seen }
     }
 }
 

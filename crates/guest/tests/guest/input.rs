@@ -10,7 +10,7 @@ use crate::support::{Guest, Outcome, code_of};
 
 async fn write(guest: &Guest, offset: Option<u64>, data: &[u8], eof: bool) -> Result<u64, Status> {
     let data = Bytes::copy_from_slice(data);
-    let request = WriteInputRequest { process_id: "p".into(), offset, data, eof };
+    let request = WriteInputRequest { process_id: "p".into(), offset, data, eof, ..WriteInputRequest::default() };
     guest.client.clone().write_input(request).await.map(|reply| reply.into_inner().offset)
 }
 

@@ -11,7 +11,7 @@ fn request(guest: &Guest, script: &str) -> StartRequest {
 
 async fn keys(guest: &Guest, keys: &'static [u8], eof: bool) -> Outcome {
     let data = Bytes::from_static(keys);
-    let request = WriteInputRequest { process_id: "p".into(), offset: None, data, eof };
+    let request = WriteInputRequest { process_id: "p".into(), offset: None, data, eof, ..WriteInputRequest::default() };
     guest.client.clone().write_input(request).await?;
     Ok(())
 }

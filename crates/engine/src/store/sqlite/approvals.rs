@@ -288,6 +288,8 @@ fn decode(row: &SqliteRow) -> Result<Approval> {
         deadline: time(row.try_get("deadline")?)?,
         on_deadline: row.try_get("on_deadline")?,
         answer: row.try_get::<Option<&str>, _>("answer")?.map(from_json).transpose()?,
+        delivery: None,
+        reason: None,
         closed_at: row.try_get::<Option<i64>, _>("closed_at")?.map(time).transpose()?,
     })
 }

@@ -31,6 +31,8 @@ pub(in crate::store) fn new(sandbox: &SandboxId, deadline: DateTime<Utc>) -> App
         deadline,
         on_deadline: "deny".into(),
         answer: None,
+        delivery: None,
+        reason: None,
         closed_at: None,
     }
 }

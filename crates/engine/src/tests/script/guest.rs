@@ -264,7 +264,19 @@ impl guest_server::Guest for Script {
 
     async fn resize(&self, request: Request<ResizeRequest>) -> Answer<ResizeReply> {
         let play = self.play(&request.get_ref().process_id).filter(|play| play.terminal);
-        play.map(|_| Response::new(ResizeReply {})).ok_or_else(|| refuse("no_terminal"))
+        play.map(|_| Response::new(ResizeReply { offset: None })).ok_or_else(|| refuse("no_terminal"))
+    }
+
+    async fn look(&self, _: Request<LookRequest>) -> Answer<LookReply> {
+        Err(Status::unimplemented("look"))
+    }
+
+    async fn stage_answer(&self, _: Request<StageAnswerRequest>) -> Answer<AnswerReply> {
+        Err(Status::unimplemented("stage_answer"))
+    }
+
+    async fn release_answer(&self, _: Request<ReleaseAnswerRequest>) -> Answer<AnswerReply> {
+        Err(Status::unimplemented("release_answer"))
     }
 
     async fn stat(&self, _: Request<StatRequest>) -> Answer<Entry> {
