@@ -49,6 +49,15 @@ test-needs: build-needs
 	$(call wish,pip3,python3-pip)
 	$(call wish,npm,npm)
 	$(call wish,go,golang-go)
+	$(call wish,vim,vim)
+	$(call wish,less,less)
+	$(call wish,htop,htop)
+	$(call wish,ssh,openssh-client)
+	@[ ! -d /run/systemd/system ] || command -v /usr/sbin/sshd >/dev/null || echo "not installed: sshd, whose package would start a service"
+	@[ -d /run/systemd/system ] || command -v /usr/sbin/sshd >/dev/null || \
+	  { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq openssh-server; } || echo "not installed: sshd"
+	@[ -d "$(CLAUDE_CODE)" ] || $(INSTALL_CLAUDE_CODE) || echo "not installed: Claude Code, which the terminals' tests run"
+	@[ -d "$(WEBHOOK_VERIFIER)" ] || $(INSTALL_WEBHOOK_VERIFIER) || echo "not installed: standardwebhooks, which verifies what webhooks sign"
 	@[ -d "$(PYTHON_PACKAGES)/openai" ] || $(INSTALL_PYTHON_PACKAGES) || echo "not installed: the Python packages that the gate's tests run"
 
 # What runs inside sandboxes is the system's Python, whatever else is first in PATH. Renamed last, so that half is nothing.
@@ -56,6 +65,17 @@ PYTHON_PACKAGES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/python
 INSTALL_PYTHON_PACKAGES = { rm -rf "$(PYTHON_PACKAGES).part" && \
 	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(PYTHON_PACKAGES).part" openai anthropic requests websockets && \
 	mv "$(PYTHON_PACKAGES).part" "$(PYTHON_PACKAGES)"; }
+
+WEBHOOK_VERIFIER := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/standardwebhooks
+INSTALL_WEBHOOK_VERIFIER = { rm -rf "$(WEBHOOK_VERIFIER).part" && \
+	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(WEBHOOK_VERIFIER).part" standardwebhooks && \
+	mv "$(WEBHOOK_VERIFIER).part" "$(WEBHOOK_VERIFIER)"; }
+
+# Its program comes in a package of its own: none of their scripts has to run.
+CLAUDE_CODE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/claude
+INSTALL_CLAUDE_CODE = { rm -rf "$(CLAUDE_CODE).part" && \
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$(CLAUDE_CODE).part" @anthropic-ai/claude-code && \
+	mv "$(CLAUDE_CODE).part" "$(CLAUDE_CODE)"; }
 
 test: test-needs
 	cargo test --locked --workspace

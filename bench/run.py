@@ -5,11 +5,11 @@ Every number is a ratio's half: peers and Sandbar take turns, round by round, so
 """
 import argparse, os, platform, signal, statistics, sys, tempfile, time
 
-import crowd, fork, gate, life, peers
+import crowd, fork, gate, life, peers, terminals
 from measure import table, take_turns
 from server import Connection, Server
 
-PARTS = ["turns", "pause", "burst", "fork", "idle", "gate"]
+PARTS = ["turns", "pause", "burst", "fork", "idle", "gate", "terminals"]
 
 
 def main():
@@ -19,6 +19,7 @@ def main():
     arguments.add_argument("--idle", type=int, default=1000, help="sandboxes alive at once")
     arguments.add_argument("--fork-rounds", type=int, default=5)
     arguments.add_argument("--gate-rounds", type=int, default=5)
+    arguments.add_argument("--terminal-rounds", type=int, default=5)
     arguments.add_argument("--build-minutes", type=int, default=30, help="for each peer of the registry; 0 builds none")
     arguments.add_argument("--only", choices=PARTS, action="append", help="a part of it; may be repeated")
     arguments = arguments.parse_args()
@@ -37,6 +38,8 @@ def main():
         failed += crowd.idle(binary, arguments.idle)
     if "gate" in parts:
         failed += gate.report(binary, arguments.gate_rounds)
+    if "terminals" in parts:
+        failed += terminals.report(binary, arguments.terminal_rounds)
     for error in failed[:3]:
         print(f"failed: {error}")
     sys.exit(bool(failed))

@@ -79,6 +79,9 @@ pub struct ApprovalAnswer {
     /// What was typed, where the question takes text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// Text was given to a question for something secret: it was typed, and is kept nowhere.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub masked: bool,
     /// Who gave it: `socket` or `token:<id>`.
     pub by: String,
     pub at: DateTime<Utc>,
@@ -93,6 +96,25 @@ pub enum Delivery {
     Typed,
     /// It was not typed: the terminal had moved on, or its program had ended.
     Refused,
+}
+
+impl Delivery {
+    pub const ALL: [Self; 3] = [Self::Pending, Self::Typed, Self::Refused];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Typed => "typed",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+impl std::str::FromStr for Delivery {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|one| one.as_str() == text).ok_or_else(|| format!("`{text}` is no delivery"))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -111,13 +133,14 @@ pub struct Approval {
     pub takes_text: bool,
     /// What it is about, by kind: for `network` `host`, `port`, `method`, `path` and `rule`; for `terminal` `process`,
     /// `command`, `prompt` (`yes_no`, `menu`, `permission`, `press_enter`, `press_key`, `password`, `text`), `screen` (its
-    /// last lines), and `output` and `input`, the offsets it was seen at.
+    /// last lines), `keys` (what each choice types; events have neither these two), and `output` and `input`, the offsets it
+    /// was seen at: as long as it stands unchanged, those of the last time.
     pub context: serde_json::Value,
     /// The least role that may answer; an agent never may.
     pub answerable_by: Role,
     pub created_at: DateTime<Utc>,
     pub deadline: DateTime<Utc>,
-    /// The choice that counts when nobody answers in time.
+    /// The choice that counts when nobody answers in time; `none`, which is no choice, where nothing happens then.
     pub on_deadline: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<ApprovalAnswer>,
@@ -144,6 +167,7 @@ pub struct ApprovalList {
 pub struct AnswerApproval {
     /// The id of one of its choices.
     pub choice: String,
+    /// With the choice `text`: one line, typed with Enter behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }

@@ -75,6 +75,7 @@ ids! {
     SnapshotId "snp-" "snapshot"
     TokenId "tok-" "token"
     ApprovalId "apr-" "approval"
+    WebhookId "whk-" "webhook"
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub mod size;
 pub mod snapshot;
 pub mod template;
 pub mod token;
+pub mod webhook;
 
 pub use approval::{
     AnswerApproval, Approval, ApprovalAnswer, ApprovalKind, ApprovalList, ApprovalState, Choice, Delivery,
@@ -39,14 +40,14 @@ pub use budget::{
 pub use duration::HumanDuration;
 pub use event::{Event, EventPage};
 pub use file::{Entry, EntryKind, Listing};
-pub use id::{ApprovalId, ProcessId, SandboxId, SessionId, SnapshotId, TokenId};
+pub use id::{ApprovalId, ProcessId, SandboxId, SessionId, SnapshotId, TokenId, WebhookId};
 pub use layer::{Enforcement, Layer, LayerReport, Requirement};
 pub use limits::{Idle, Limits};
 pub use network::{AddRules, Network, NetworkPolicy, NetworkRule};
 pub use pool::{Pool, PoolList, SetPool};
 pub use problem::{Code, Problem};
 pub use process::{
-    ExecRequest, ExecResult, Exit, ExitReason, OutputChunk, OutputRange, Process, ProcessList, ProcessState,
+    ExecRequest, ExecResult, Exit, ExitReason, OutputChunk, OutputRange, Process, ProcessList, ProcessState, Restart,
     SignalRequest, StartProcess, Stream, TerminalSize,
 };
 pub use profile::Profile;
@@ -54,8 +55,12 @@ pub use sandbar_policy::{Effect, Source};
 pub use sandbox::{CreateSandbox, Sandbox, SandboxPage, SandboxState, StateReason, WorkspaceSource};
 pub use screen::{CursorView, ScreenFormat, ScreenView, Transcript, TranscriptLine};
 pub use secret::{SecretInfo, SecretList, SetSecret};
-pub use session::{CreateSession, Session, SessionBudget, SessionPage, SessionState, SessionTerminal};
+pub use session::{
+    CrashLoop, CreateSession, RestartSession, Restarting, Session, SessionBudget, SessionPage, SessionState,
+    SessionTerminal,
+};
 pub use size::HumanSize;
 pub use snapshot::{CreateSnapshot, Fork, Forked, Snapshot, SnapshotList};
 pub use template::{Root, Template, TemplateList, User};
 pub use token::{CreateToken, NewToken, Role, Token, TokenList};
+pub use webhook::{CreateWebhook, NewWebhook, Webhook, WebhookList, WebhookState, WebhookTest};

@@ -71,6 +71,7 @@ codes! {
     WorkspaceBound "workspace_bound" 409 "The workspace belongs to the host"
     WrongFileKind "wrong_file_kind" 409 "The file is of another kind"
     DirectoryNotEmpty "directory_not_empty" 409 "The directory is not empty"
+    AlreadyRunning "already_running" 409 "It does not wait to be started"
     ProcessOver "process_over" 409 "The process has ended"
     NoStdin "no_stdin" 409 "The process takes no input"
     NoTerminal "no_terminal" 409 "The process has no terminal"

@@ -45,6 +45,20 @@ pub struct StartProcess {
     /// The whole process tree is killed when it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<HumanDuration>,
+    /// Whether another one like it is started when it has ended; `never` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+}
+
+/// When a process that has ended is followed by another one like it. One that a person killed, or that ended with its
+/// sandbox, is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Restart {
+    Never,
+    /// Its exit status was not 0, or a limit ended it.
+    OnFailure,
+    Always,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -109,6 +123,19 @@ pub struct Process {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exited_at: Option<DateTime<Utc>>,
     pub output: OutputRange,
+    /// When another one like it follows; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+    /// The first of those that it follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_of: Option<ProcessId>,
+    /// How many came before it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restarts: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]

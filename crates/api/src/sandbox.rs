@@ -83,6 +83,12 @@ pub enum WorkspaceSource {
     },
 }
 
+impl WorkspaceSource {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::Empty
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"name": "my-agent", "labels": {"team": "a"}, "ttl": "1h"}))]

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::{NetworkPolicy, ProcessId, SandboxId, SandboxState, SessionId, SetBudget, TerminalSize};
+use crate::{
+    Exit, HumanDuration, NetworkPolicy, ProcessId, Restart, SandboxId, SandboxState, SessionId, SetBudget,
+    TerminalSize, WorkspaceSource,
+};
 
 /// What its sandboxes make of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -52,6 +55,42 @@ pub struct SessionTerminal {
     pub started_at: DateTime<Utc>,
 }
 
+/// A command that ended and is started again soon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Restarting {
+    /// The last one, whose output and screen are kept.
+    pub process: ProcessId,
+    pub sandbox: SandboxId,
+    pub argv: Vec<String>,
+    /// How that ended; absent if nobody saw it, or if it could not even be started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// How many in a row ended within a minute.
+    pub runs: u32,
+    pub due: DateTime<Utc>,
+}
+
+/// A command that kept dying and is not started again until somebody asks for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct CrashLoop {
+    /// The last one, whose output and screen are kept.
+    pub process: ProcessId,
+    /// The first of those that it follows.
+    pub restart_of: ProcessId,
+    pub sandbox: SandboxId,
+    pub argv: Vec<String>,
+    pub terminal: bool,
+    /// How the last one ended; absent if nobody saw it, or if it could not even be started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// How many in a row ended within a minute.
+    pub runs: u32,
+    /// When the first of them was started.
+    pub since: DateTime<Utc>,
+    /// When it was given up.
+    pub at: DateTime<Utc>,
+}
+
 /// What it and the sessions below it have used, and its own limits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct SessionBudget {
@@ -82,6 +121,12 @@ pub struct Session {
     pub budget: SessionBudget,
     /// What runs in a terminal of its sandboxes, oldest first.
     pub terminals: Vec<SessionTerminal>,
+    /// Commands that ended and are started again when they are due, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restarting: Vec<Restarting>,
+    /// Commands that kept dying and were given up, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub crash_loops: Vec<CrashLoop>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -112,6 +157,29 @@ pub struct CreateSession {
     /// The size of that terminal; 80 by 24 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalSize>,
+    /// Where the command starts; `/workspace` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Whether the command is started again when it has ended; `never` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+    /// Added to the template's, for every process of its sandbox.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Its sandbox is deleted this long after creation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<HumanDuration>,
+    #[serde(default, skip_serializing_if = "WorkspaceSource::is_empty")]
+    pub workspace: WorkspaceSource,
+}
+
+/// Starts a command of a session again that had a restart policy and does not run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RestartSession {
+    /// Any process that ran it; needed only if there are several commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

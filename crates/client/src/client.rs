@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use reqwest::{Method, RequestBuilder, Response, Url, header};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, header};
 use sandbar_api::Problem;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -179,7 +179,12 @@ impl Client {
         let response = request.send().await.map_err(|error| self.transport(error))?;
         self.inner.answered.store(true, Ordering::Relaxed);
         self.inner.away.store(false, Ordering::Relaxed);
-        if response.status().is_success() { Ok(response) } else { Err(self.problem(response).await) }
+        match response.status() {
+            // Only ever the answer to a request that asked for it.
+            StatusCode::SWITCHING_PROTOCOLS => Ok(response),
+            status if status.is_success() => Ok(response),
+            _ => Err(self.problem(response).await),
+        }
     }
 
     pub(crate) async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {

@@ -16,6 +16,9 @@ pub enum Error {
     Untrusted { server: String, cause: String },
     #[error("the connection to {server} broke")]
     Transport { server: String, source: reqwest::Error },
+    /// The same where it was no longer HTTP.
+    #[error("the connection to {server} broke")]
+    Broken { server: String, source: std::io::Error },
     /// Something answered that does not speak our language.
     #[error("the answer of {server} ({status}) is not one of a Sandbar server: {cause}")]
     Foreign { server: String, status: u16, cause: String },
@@ -51,7 +54,7 @@ impl Error {
                  signer's PEM file into SSL_CERT_FILE."
                     .into()
             }
-            Self::Transport { .. } => "Look into the server's log, then try again.".into(),
+            Self::Transport { .. } | Self::Broken { .. } => "Look into the server's log, then try again.".into(),
             Self::Foreign { .. } => "Check the address; client and server should be of the same version.".into(),
             Self::Gap { got, .. } => format!("Read again from {got}, or raise the template's `output_retention`."),
             Self::BadAddress { .. } => {
@@ -65,7 +68,7 @@ impl Error {
     /// Whether the same call may succeed shortly, because the server is being restarted.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Transport { .. } => true,
+            Self::Unreachable { .. } | Self::Transport { .. } | Self::Broken { .. } => true,
             Self::Problem(problem) => matches!(problem.code, Code::ShuttingDown | Code::GuestUnreachable),
             _ => false,
         }

@@ -51,40 +51,6 @@ impl Client {
         }
     }
 
-    /// Types what the reader has into a process that may have read before, as it comes. Its input stays open when the
-    /// reader ends: somebody else may go on.
-    pub async fn type_stdin(
-        &self,
-        sandbox: &str,
-        process: &str,
-        mut reader: impl AsyncRead + Unpin + Send,
-    ) -> Result<()> {
-        loop {
-            let mut piece = Vec::with_capacity(PIECE);
-            if reader.read_buf(&mut piece).await.map_err(Error::Read)? == 0 {
-                return Ok(());
-            }
-            // Looked up each time: others may type too, and what they typed is no repeat of ours.
-            let offset = self.input_end(sandbox, process).await?;
-            self.write_stdin(sandbox, process, Some(offset), piece.into(), false).await?;
-        }
-    }
-
-    /// How much input the process was given.
-    async fn input_end(&self, sandbox: &str, process: &str) -> Result<u64> {
-        let mut backoff = self.backoff();
-        loop {
-            match self.write_stdin(sandbox, process, None, Bytes::new(), false).await {
-                Err(error) if error.is_passing() => {
-                    if !self.wait(&mut backoff).await {
-                        return Err(error);
-                    }
-                }
-                end => return end,
-            }
-        }
-    }
-
     /// Gives everything the reader has to a process that has read nothing yet, piece by piece as it comes, and then
     /// ends its input. Returns how many bytes that were.
     pub async fn forward_stdin(

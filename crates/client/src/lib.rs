@@ -22,6 +22,7 @@
 //! ```
 
 mod approvals;
+mod attach;
 mod budgets;
 mod client;
 mod error;
@@ -39,8 +40,10 @@ mod snapshots;
 pub mod sse;
 mod subscription;
 mod terminals;
+mod webhooks;
 
 pub use approvals::ApprovalQuery;
+pub use attach::{AttachEvent, AttachOptions, Attachment, Standing, Typist};
 pub use budgets::UsageQuery;
 pub use client::Client;
 pub use error::{Error, Result};
@@ -49,5 +52,5 @@ pub use files::{Download, FileInfo};
 pub use output::{ExecItem, OutputBytes, OutputItem, OutputQuery};
 pub use patience::Patience;
 pub use sandboxes::{Created, SandboxQuery};
-pub use sessions::SessionQuery;
+pub use sessions::{Begun, SessionQuery};
 pub use terminals::TranscriptQuery;

@@ -1,12 +1,19 @@
-//! Sessions: create, list, look at, delete. One is named by its id or name, or by the id or name of a sandbox of it.
+//! Sessions: create, list, look at, restart, delete. One is named by its id or name, or by the id or name of a sandbox of it.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use futures_util::{Stream, stream};
 use reqwest::Method;
-use sandbar_api::{CreateSession, Session, SessionPage};
+use sandbar_api::{CreateSession, Process, RestartSession, Session, SessionPage};
 
 use crate::{Client, Result};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Begun {
+    pub session: Session,
+    /// The same request with the same Idempotency-Key had made it before.
+    pub replayed: bool,
+}
 
 /// Which sessions; all that have not ended by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,9 +28,21 @@ pub struct SessionQuery {
 }
 
 impl Client {
-    /// Returns when its sandbox is ready and its command runs; what fails leaves nothing behind.
-    pub async fn create_session(&self, request: &CreateSession) -> Result<Session> {
-        self.json(self.request(Method::POST, &["v1", "sessions"]).json(request)).await
+    /// Returns when its sandbox is ready and its command runs; what fails leaves nothing behind. Repeating it with the same
+    /// key returns the same session.
+    pub async fn create_session(&self, request: &CreateSession, key: Option<&str>) -> Result<Begun> {
+        let mut http = self.request(Method::POST, &["v1", "sessions"]).json(request);
+        if let Some(key) = key {
+            http = http.header("Idempotency-Key", key);
+        }
+        let response = self.send(http).await?;
+        let replayed = response.headers().get("idempotency-replayed").is_some_and(|value| value == "true");
+        Ok(Begun { session: self.decode(response).await?, replayed })
+    }
+
+    /// Starts a command again that had a restart policy and does not run.
+    pub async fn restart_session(&self, session: &str, request: &RestartSession) -> Result<Process> {
+        self.post(&["v1", "sessions", session, "restart"], request).await
     }
 
     pub async fn session_page(&self, query: &SessionQuery) -> Result<SessionPage> {

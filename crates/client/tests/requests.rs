@@ -3,7 +3,9 @@
 
 use std::{path::Path, time::Duration};
 
-use sandbar_api::{AddRules, AnswerApproval, ApprovalState, CreateSession, Effect, SetBudget, SetSecret, UsageBy};
+use sandbar_api::{
+    AddRules, AnswerApproval, ApprovalState, CreateSession, Effect, RestartSession, SetBudget, SetSecret, UsageBy,
+};
 use sandbar_client::{ApprovalQuery, Client, EventFilter, SessionQuery, UsageQuery};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -17,6 +19,7 @@ const SECRET: &str =
     r#"{"name":"A","hosts":["h"],"as":"body","created_at":"2026-01-01T00:00:00Z","changed_at":"2026-01-01T00:00:00Z"}"#;
 const BUDGET: &str = r#"{"session":"ses-00000000000000000000000000","limits":{},"tokens_used":0,"tokens_reserved":0,"usd_used":0,"usd_reserved":0}"#;
 const SESSION: &str = r#"{"id":"ses-00000000000000000000000000","owner":"socket","state":"active","labels":{},"created_at":"2026-01-01T00:00:00Z","sandboxes":[],"open_approvals":0,"budget":{"tokens_used":0,"usd_used":0,"limits":{}},"terminals":[]}"#;
+const PROCESS: &str = r#"{"id":"prc-00000000000000000000000000","sandbox":"sbx-00000000000000000000000000","argv":["sh"],"cwd":"/","terminal":true,"state":"running","started_at":"2026-01-01T00:00:00Z","output":{"start":0,"end":0}}"#;
 const APPROVAL: &str = r#"{"id":"apr-00000000000000000000000000","kind":"network","state":"open","session":"ses-00000000000000000000000000","question":"?","choices":[],"context":{},"answerable_by":"operator","created_at":"2026-01-01T00:00:00Z","deadline":"2026-01-01T00:00:00Z","on_deadline":"deny"}"#;
 
 /// Answers one request with `body`, and returns its first line and its body.
@@ -93,11 +96,14 @@ async fn requests_are_as_the_server_takes_them() -> Outcome {
     sends!(client.switch_model("box", None), BUDGET, "PUT /v1/sessions/box/model {}");
     let request =
         CreateSession { name: Some("a".into()), command: Some(vec!["sh".into()]), ..CreateSession::default() };
-    sends!(client.create_session(&request), SESSION, r#"POST /v1/sessions {"name":"a","command":["sh"]}"#);
+    sends!(client.create_session(&request, Some("k")), SESSION, r#"POST /v1/sessions {"name":"a","command":["sh"]}"#);
     let labels = [("task".to_owned(), "4 2".to_owned())].into();
     let query = SessionQuery { labels, ended: true, limit: Some(3), cursor: Some("ses-x".into()) };
     let want = "GET /v1/sessions?label=task%3D4+2&ended=true&limit=3&cursor=ses-x";
     sends!(client.session_page(&query), r#"{"sessions":[]}"#, want);
+    let again = RestartSession { process: Some("prc-00000000000000000000000001".parse()?) };
+    let want = r#"POST /v1/sessions/a/restart {"process":"prc-00000000000000000000000001"}"#;
+    sends!(client.restart_session("a", &again), PROCESS, want);
     sends!(client.session("a/b"), SESSION, "GET /v1/sessions/a%2Fb");
     sends!(client.delete_session("a"), "", "DELETE /v1/sessions/a");
     let from = Some("2026-11-01T00:00:00Z".parse()?);

@@ -1,9 +1,12 @@
 //! Approvals: questions to a person, the one mechanism for everything that asks.
 //!
-//! The store says what is open and takes the one answer that counts; `waiting` knows who waits in this server for it, and
-//! `network` what is asked about connections and what the answers to that do.
+//! The store says what is open and takes the one answer that counts; `waiting` knows who waits in this server for it,
+//! `network` what is asked about connections and what the answers to that do; `terminal` is what a program asks that waits for
+//! somebody to type, and `typing` types the answers.
 
 mod network;
+pub(crate) mod terminal;
+mod typing;
 mod waiting;
 
 use std::{sync::Arc, time::Duration};
@@ -14,6 +17,7 @@ use sandbar_api::{
 };
 use tokio::time;
 
+pub(crate) use typing::resume;
 pub(crate) use waiting::Approvals;
 
 use crate::{
@@ -21,7 +25,7 @@ use crate::{
     registry::Known,
     store::{
         self,
-        gate::{ApprovalFilter, Closed, RulesAfter},
+        gate::{ApprovalFilter, Closed, Consequence, RulesAfter},
     },
 };
 
@@ -107,9 +111,16 @@ impl Engine {
         let approval = self.visible(caller, id).await?;
         check(caller, &approval, &request)?;
         let AnswerApproval { choice, text } = request;
-        let answer = ApprovalAnswer { choice, text, by: caller.owner.clone(), at: clock::now() };
+        let answer = ApprovalAnswer { choice, text, masked: false, by: caller.owner.clone(), at: clock::now() };
         let inner = self.inner.clone();
-        self.inner.finish(async move { inner.answer(approval, answer).await }).await
+        self.inner
+            .finish(async move {
+                match approval.kind {
+                    ApprovalKind::Terminal => typing::answer(inner, approval.id, answer).await,
+                    _ => inner.answer(approval, answer).await,
+                }
+            })
+            .await
     }
 
     async fn visible(&self, caller: &Caller, text: &str) -> Result<Approval, Problem> {
@@ -134,7 +145,8 @@ impl Inner {
             let alone = handle.rules.alone().await;
             let after = handle.rules.with_approved(&rule)?;
             let change = network::change(&approval, &answer, &rule);
-            rules = Some(RulesAfter { sandbox, rules: after.0.clone(), secrets: after.1.clone(), change });
+            let (new, secrets) = (after.0.clone(), after.1.clone());
+            rules = Some(Consequence::Rules(RulesAfter { sandbox, rules: new, secrets, change }));
             lasting = Some((handle, after, alone));
         }
         let id = approval.id;
@@ -202,7 +214,11 @@ fn unbound() -> Problem {
 fn over(approval: &Approval) -> Problem {
     let how = match (&approval.answer, approval.state) {
         (Some(answer), _) => format!("was answered `{}` by {}", answer.choice, answer.by),
-        (None, ApprovalState::Withdrawn) => "was withdrawn, since what asked is gone".to_owned(),
+        (None, ApprovalState::Withdrawn) => match approval.reason.as_deref() {
+            Some(terminal::MOVED_ON) => "was withdrawn, since the terminal has moved on".to_owned(),
+            Some(terminal::TYPED_OVER) => "was withdrawn, since somebody typed into the terminal".to_owned(),
+            _ => "was withdrawn, since what asked is gone".to_owned(),
+        },
         (None, _) => format!("was not answered in time, which counts as `{}`", approval.on_deadline),
     };
     Problem::new(

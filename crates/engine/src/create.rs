@@ -9,6 +9,7 @@ use sandbar_api::{
     Snapshot, SnapshotId, Source, Template, WorkspaceSource, check, network, secret,
 };
 use sandbar_provider::{Provider, Spec};
+use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
@@ -26,6 +27,7 @@ impl Engine {
         request: CreateSandbox,
         key: Option<&str>,
     ) -> Result<CreateOutcome, Problem> {
+        let key = key.map(|key| idempotency_key(caller, key, "", &request)).transpose()?;
         self.birth(caller, request, None, key).await
     }
 
@@ -35,13 +37,12 @@ impl Engine {
         caller: &Caller,
         request: CreateSandbox,
         session: Option<(SessionId, SessionMarks)>,
-        key: Option<&str>,
+        key: Option<IdempotencyKey>,
     ) -> Result<CreateOutcome, Problem> {
         let begun = Instant::now();
         if self.inner.closing.is_cancelled() {
             return Err(problem::shutting_down());
         }
-        let key = key.map(|key| idempotency_key(caller, key, &request)).transpose()?;
         let (template, from) = self.recipe(&request).await?;
         let provider = self.inner.provider(&template.provider)?;
         self.inner.check_gate(&template, &request)?;
@@ -163,7 +164,13 @@ fn check_workspace(caller: &Caller, workspace: &WorkspaceSource) -> Result<(), P
     Ok(())
 }
 
-fn idempotency_key(caller: &Caller, key: &str, request: &CreateSandbox) -> Result<IdempotencyKey, Problem> {
+/// What else than a sandbox is made says so, or equal bytes could be two requests.
+pub(crate) fn idempotency_key(
+    caller: &Caller,
+    key: &str,
+    what: &str,
+    request: &impl Serialize,
+) -> Result<IdempotencyKey, Problem> {
     if !(1..=255).contains(&key.len()) || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Problem::new(
             Code::BadRequest,
@@ -175,7 +182,8 @@ fn idempotency_key(caller: &Caller, key: &str, request: &CreateSandbox) -> Resul
     let canonical = serde_json::to_vec(request).map_err(|error| {
         Problem::new(Code::BadRequest, format!("The request cannot be written as JSON: {error}."), "Report it.")
     })?;
-    Ok(IdempotencyKey { owner: caller.owner.clone(), key: key.to_owned(), digest: Sha256::digest(canonical).into() })
+    let digest = Sha256::new().chain_update(what).chain_update(canonical).finalize().into();
+    Ok(IdempotencyKey { owner: caller.owner.clone(), key: key.to_owned(), digest })
 }
 
 /// When something made now and living that long ends.
@@ -354,7 +362,7 @@ mod tests {
     fn keys_are_visible_ascii_and_bound_to_the_body() {
         let request = CreateSandbox::default();
         let key = |key: &str, request: &CreateSandbox| {
-            idempotency_key(&caller(Role::Operator), key, request).map_err(|problem| problem.code)
+            idempotency_key(&caller(Role::Operator), key, "", request).map_err(|problem| problem.code)
         };
         for text in ["", "a b", "ü", "a\n", &"k".repeat(256)] {
             assert_eq!(key(text, &request).err(), Some(Code::BadRequest), "{text:?}");

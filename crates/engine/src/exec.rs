@@ -54,6 +54,7 @@ impl Engine {
             terminal: None,
             stdin: request.stdin.is_some(),
             timeout: request.timeout,
+            restart: None,
         };
         let handle = self.inner.handle(sandbox).await?;
         let _waiting = handle.waiting.token();

@@ -1,7 +1,7 @@
 //! Ids and secrets: the one place that takes randomness and the clock.
 
 use chrono::{DateTime, Utc};
-use sandbar_api::{ApprovalId, Code, Problem, ProcessId, SandboxId, SessionId, SnapshotId, TokenId};
+use sandbar_api::{ApprovalId, Code, Problem, ProcessId, SandboxId, SessionId, SnapshotId, TokenId, WebhookId};
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Problem> {
     let mut bytes = [0; N];
@@ -47,6 +47,10 @@ pub(crate) fn approval(at: DateTime<Utc>) -> Result<ApprovalId, Problem> {
     Ok(ApprovalId::from_parts(millis(at), random()?))
 }
 
+pub(crate) fn webhook(at: DateTime<Utc>) -> Result<WebhookId, Problem> {
+    Ok(WebhookId::from_parts(millis(at), random()?))
+}
+
 /// The made-up name of a sandbox that was given none: the random end of its id, 40 bits.
 pub(crate) fn default_name(id: &SandboxId) -> String {
     let id = id.as_str();
@@ -57,6 +61,12 @@ pub(crate) fn default_name(id: &SandboxId) -> String {
 pub(crate) fn default_snapshot_name(id: &SnapshotId) -> String {
     let id = id.as_str();
     format!("snap-{}", &id[id.len() - 8..])
+}
+
+/// Likewise of a webhook.
+pub(crate) fn default_webhook_name(id: &WebhookId) -> String {
+    let id = id.as_str();
+    format!("hook-{}", &id[id.len() - 8..])
 }
 
 #[cfg(test)]

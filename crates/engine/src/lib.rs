@@ -30,6 +30,7 @@ mod process;
 mod pump;
 mod reconcile;
 mod registry;
+mod restarts;
 mod sandbox;
 mod sessions;
 mod signals;
@@ -40,6 +41,7 @@ mod terminals;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod webhooks;
 
 use std::{collections::BTreeMap, fs::File, path::PathBuf, pin::Pin, sync::Arc};
 
@@ -55,8 +57,8 @@ pub use budget::UsageAsked;
 pub use guard::{abort_on_panic, guarded};
 pub use open::OpenError;
 pub use output::{OutputItem, OutputReader};
-pub use sessions::SessionQuery;
-pub use terminals::{Look, Recording, TranscriptQuery};
+pub use sessions::{SessionOutcome, SessionQuery};
+pub use terminals::{AttachAsk, Attached, Keyboard, Look, Recording, TranscriptQuery, Viewed, Viewer};
 
 /// Bytes on their way, a chunk at a time.
 pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, Problem>> + Send>>;
@@ -111,8 +113,12 @@ struct Inner {
     metrics: metrics::Metrics,
     gates: gate::Gates,
     terminals: terminals::Terminals,
+    webhooks: webhooks::Webhooks,
     /// A sandbox was made that may expire before all others.
     expiry: Notify,
+    /// Something is to be started again that may be due before all others.
+    restarts: Notify,
+    beginnings: sessions::Beginnings,
     /// A sandbox that can be idle changed its state.
     idle: Notify,
     /// No more verbs.

@@ -14,8 +14,11 @@ use crate::{
     pool::{self, Pools},
     reconcile,
     registry::Registry,
+    restarts,
+    sessions::Beginnings,
     store::{self, sqlite::SqliteStore},
     terminals::Terminals,
+    webhooks::{self, Webhooks},
 };
 
 /// Why an engine cannot be opened.
@@ -93,7 +96,10 @@ impl Engine {
             metrics: Metrics::default(),
             gates,
             terminals: Terminals::default(),
+            webhooks: Webhooks::default(),
             expiry: Notify::new(),
+            restarts: Notify::new(),
+            beginnings: Beginnings::default(),
             idle: Notify::new(),
             closing: CancellationToken::new(),
             halt: CancellationToken::new(),
@@ -108,8 +114,11 @@ impl Engine {
         let left = pool::load(&engine.inner).await.map_err(OpenError::Store)?;
         engine.inner.tasks.spawn(pool::keep(engine.inner.clone(), orders, left));
         engine.inner.tasks.spawn(expiry::expire(engine.inner.clone()));
+        engine.inner.tasks.spawn(approvals::resume(engine.inner.clone()));
         engine.inner.tasks.spawn(approvals::expire(engine.inner.clone()));
         engine.inner.tasks.spawn(idle::watch(engine.inner.clone()));
+        engine.inner.tasks.spawn(restarts::watch(engine.inner.clone()));
+        webhooks::start(&engine.inner).await.map_err(OpenError::Store)?;
         engine.inner.tasks.spawn(expiry::prune(engine.inner.clone()));
         Ok(engine)
     }

@@ -63,6 +63,11 @@ impl OutputReader {
         self.offset
     }
 
+    /// Goes on at another place.
+    pub(crate) fn go_to(&mut self, offset: u64) {
+        self.offset = offset;
+    }
+
     /// The next piece. Without `follow`, None at the current end; with it, waits for more until the exit was told.
     pub async fn next(&mut self, follow: bool) -> Result<Option<OutputItem>, Problem> {
         if follow && self.told_exit {
@@ -80,8 +85,10 @@ impl OutputReader {
                 return Ok(None);
             }
             if let Source::Ended { .. } = self.source {
+                let process = self.exit().await?;
+                // Only now: who is not told because it went away is told later.
                 self.told_exit = true;
-                return self.exit().await.map(|process| Some(OutputItem::Exit(process)));
+                return Ok(Some(OutputItem::Exit(process)));
             }
             if !follow {
                 return Ok(None);

@@ -204,6 +204,15 @@ pub(crate) fn process_over(text: &str) -> Problem {
     Problem::new(Code::ProcessOver, format!("The process `{text}` has ended."), "Start a new process.")
 }
 
+/// Of those who would start the next of several processes that follow one another one was first.
+pub(crate) fn already_running() -> Problem {
+    Problem::new(
+        Code::AlreadyRunning,
+        "The command runs already, or is not to be started again.",
+        "Look at it with `sandbar session show`; end it first with `sandbar kill` if it hangs.",
+    )
+}
+
 /// Its output and its end wait for room, and whoever waits for them has waited long enough.
 pub(crate) fn no_room_for(process: &ProcessId) -> Problem {
     let detail = format!("The disk is full; what the process `{process}` wrote, or how it ended, is not recorded yet.");

@@ -1,30 +1,28 @@
-//! Processes: starting them, and acting on those that live.
+//! Processes: acting on those that live. How they come to be is in `birth`.
+
+mod birth;
 
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use sandbar_api::{
-    Code, Exit, HumanDuration, OutputRange, Problem, Process, ProcessId, ProcessState, StartProcess, TerminalSize,
-    check,
-};
-use sandbar_guest::protocol::{self, CHUNK, ResizeRequest, SignalRequest, StartRequest, WriteInputRequest};
+use sandbar_api::{Code, Exit, Problem, Process, ProcessId, ProcessState, StartProcess, TerminalSize};
+use sandbar_guest::protocol::{self, CHUNK, ResizeRequest, SignalRequest, WriteInputRequest};
 use sandbar_provider::Guest;
 use tokio::sync::{oneshot, watch};
-use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Engine, Inner, clock, create,
+    Engine, Inner, clock,
     exec::Collector,
-    gate,
     handle::{Handle, Inside},
-    ids, problem,
-    pump::{self, Pump},
+    problem,
+    pump::Pump,
     signals,
     store::SizeChange,
     terminals,
 };
 
-const WORKSPACE: &str = "/workspace";
+pub(crate) use birth::{Next, launch, launch_next};
 
 /// How far a live process has come, as committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,11 +90,25 @@ impl Engine {
         eof: bool,
     ) -> Result<u64, Problem> {
         let (mut inside, id) = self.live_process(sandbox, process).await?;
-        write_input(&mut inside.guest, &id, offset, data, eof).await
+        let taken = write_input(&mut inside.guest, &id, offset, data, eof).await;
+        self.inner.terminals.watchers.nudge(&id);
+        taken
     }
 
     pub async fn signal(&self, sandbox: &str, process: &str, signal: &str) -> Result<(), Problem> {
         let signal = signals::number(signal)?;
+        // Before it ends, so that nothing follows it.
+        let given_up = match process.parse() {
+            Ok(id) if [signals::TERM, signals::KILL].contains(&signal) => self.inner.let_go(sandbox, &id).await?,
+            _ => false,
+        };
+        match self.send(sandbox, process, signal).await {
+            Err(problem) if given_up && problem.code == Code::ProcessOver => Ok(()),
+            sent => sent,
+        }
+    }
+
+    async fn send(&self, sandbox: &str, process: &str, signal: i32) -> Result<(), Problem> {
         let (mut inside, id) = match signal {
             signals::KILL => self.killable_process(sandbox, process).await?,
             _ => self.live_process(sandbox, process).await?,
@@ -111,11 +123,13 @@ impl Engine {
         let handle = self.inner.handle(sandbox).await?;
         let (mut inside, id) = self.live_process(sandbox, process).await?;
         // As it is before: what the program then paints for the new size must not be taken for the old one's.
-        let offset = self.inner.store.output_range(&id).await?.end;
+        let before = self.inner.store.output_range(&id).await?.end;
         let request = ResizeRequest { process_id: id.to_string(), size: Some(request) };
-        inside.guest.resize(request).await.map_err(|status| of_live(&status, &id))?;
-        let change = SizeChange { offset, at: clock::now(), size };
-        self.inner.store.resize_terminal(&handle.id, &id, change).await.map_err(|error| {
+        let resized = inside.guest.resize(request).await.map_err(|status| of_live(&status, &id))?.into_inner();
+        let change = SizeChange { offset: resized.offset.unwrap_or(before), at: clock::now(), size };
+        let stored = self.inner.store.resize_terminal(&handle.id, &id, change).await;
+        self.inner.terminals.resized(&id);
+        stored.map_err(|error| {
             let mut problem = Problem::from(error);
             problem.detail =
                 "The terminal has its new size, but the store did not take it: looks show the old one.".into();
@@ -172,6 +186,26 @@ fn of_live(status: &tonic::Status, id: &ProcessId) -> Problem {
     }
 }
 
+/// Types as one of several writers, whose bytes alone the offsets count; nothing is typed twice. Returns how many of
+/// them were taken.
+pub(crate) async fn type_as(
+    guest: &mut Guest,
+    id: &ProcessId,
+    writer: &str,
+    offset: Option<u64>,
+    data: Bytes,
+) -> Result<u64, Problem> {
+    let request = WriteInputRequest {
+        process_id: id.to_string(),
+        offset,
+        data,
+        writer: writer.to_owned(),
+        ..WriteInputRequest::default()
+    };
+    let reply = guest.write_input(request).await.map_err(|status| of_live(&status, id))?;
+    Ok(reply.into_inner().offset)
+}
+
 /// In pieces that a message holds; each says where it starts, so that none is typed twice.
 pub(crate) async fn write_input(
     guest: &mut Guest,
@@ -200,27 +234,6 @@ pub(crate) async fn write_input(
     }
 }
 
-/// Checks the request and hands it to a task of its own, which a caller who goes away does not stop halfway.
-pub(crate) async fn launch(
-    inner: &Arc<Inner>,
-    handle: &Arc<Handle>,
-    request: StartProcess,
-    collector: Option<Collector>,
-) -> Result<Launch, Problem> {
-    let size = request.terminal;
-    let (process, mut start) = plan(handle, request)?;
-    let live = Live::new(0, None, collector);
-    let (Inside { guest, call }, token) = handle.admit(&process.id, &live).await?;
-    // Only now: it may just have been woken, and its gate opened with it.
-    for (name, value) in gate::environment(inner, handle) {
-        start.env.entry(name).or_insert(value);
-    }
-    let (reply, started) = oneshot::channel();
-    let pump = Pump::new(inner.clone(), handle.clone(), live.clone(), guest.clone(), process.id.clone());
-    inner.tasks.spawn(begin(pump, process, size, start, reply, call, token));
-    Ok(Launch { live, guest, started })
-}
-
 /// Goes on with a process that the guest still knows, from where the store's output ends.
 pub(crate) async fn resume(inner: &Arc<Inner>, handle: &Arc<Handle>, process: Process) -> crate::store::Result<()> {
     let range = inner.store.output_range(&process.id).await?;
@@ -236,107 +249,10 @@ pub(crate) async fn resume(inner: &Arc<Inner>, handle: &Arc<Handle>, process: Pr
         terminals::follow(inner, handle, &process.id, live.progress.subscribe());
     }
     let mut pump = Pump::new(inner.clone(), handle.clone(), live, inside.guest, process.id);
+    pump.kept = process.restart.is_some();
     inner.tasks.spawn(async move {
         pump.run().await;
         drop(token);
     });
     Ok(())
-}
-
-fn plan(handle: &Handle, request: StartProcess) -> Result<(Process, StartRequest), Problem> {
-    check::argv(&request.argv)?;
-    check::env(&request.env)?;
-    let cwd = request.cwd.as_deref().map_or_else(|| Ok(WORKSPACE.to_owned()), check::path)?;
-    let size = request.terminal.map(terminal).transpose()?;
-    let millis = |time: HumanDuration| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX);
-    let limits = &handle.template.limits;
-    if request.timeout.map(millis) == Some(0) {
-        return Err(Problem::new(
-            Code::BadDuration,
-            "A timeout of zero leaves no time to run.",
-            "Give a longer one, or none.",
-        ));
-    }
-    // Zero means no limit to the guest, so what is stated is never less than one.
-    let timeout_ms = request.timeout.into_iter().chain(limits.wall_time).map(|time| millis(time).max(1)).min();
-    let env = create::merge([&handle.template.env, &handle.record.borrow().env, &request.env]);
-    check::env(&env)?;
-    let now = clock::now();
-    let process = Process {
-        id: ids::process(now)?,
-        sandbox: handle.id.clone(),
-        argv: request.argv.clone(),
-        cwd: cwd.clone(),
-        terminal: size.is_some(),
-        state: ProcessState::Running,
-        exit: None,
-        started_at: now,
-        exited_at: None,
-        output: OutputRange { start: 0, end: 0 },
-    };
-    let start = StartRequest {
-        process_id: process.id.to_string(),
-        argv: request.argv,
-        env: env.into_iter().collect(),
-        cwd,
-        stdin: request.stdin || size.is_some(),
-        terminal: size,
-        timeout_ms: timeout_ms.unwrap_or(0),
-        max_output: limits.output.map_or(0, |size| size.0.max(1)),
-    };
-    Ok((process, start))
-}
-
-/// Records and starts the process at once, answers when both are done, then pumps.
-async fn begin(
-    mut pump: Pump,
-    process: Process,
-    size: Option<TerminalSize>,
-    start: StartRequest,
-    reply: oneshot::Sender<Result<Process, Problem>>,
-    call: TaskTrackerToken,
-    // Held to the end: the sandbox's owner waits for it.
-    _token: TaskTrackerToken,
-) {
-    let (inner, mut guest) = (pump.inner.clone(), pump.guest.clone());
-    if let Some(size) = size
-        && let Err(error) = inner.store.start_terminal(&process.id, size, process.started_at).await
-    {
-        pump.dismiss();
-        return drop(reply.send(Err(error.into())));
-    }
-    let (recorded, started) = tokio::join!(inner.store.create_process(&process), async {
-        pump.look().await;
-        guest.start(start).await
-    });
-    drop(call);
-    let refused = match (recorded, started) {
-        (Ok(()), Ok(_)) => {
-            inner.metrics.processes_started.inc();
-            if process.terminal {
-                pump.show();
-            }
-            // A caller that went away: `start_process` leaves the process running, `exec` cancelled `kill`.
-            drop(reply.send(Ok(process)));
-            return pump.run().await;
-        }
-        (Ok(()), Err(status)) => {
-            let problem = problem::from_status(&status);
-            if problem::guest_code(&status).is_none() {
-                // Nobody knows whether it was started; nobody will be told of it, so it must not live.
-                pump::discard(&inner, guest, process.id.clone(), 0).await;
-            }
-            if let Err(error) = inner.store.refuse_process(&process.id, &problem.detail).await {
-                tracing::error!(process = %process.id, %error, "a process that never came to be is still recorded");
-            }
-            problem
-        }
-        (Err(error), Ok(_)) => {
-            pump::discard(&inner, guest, process.id.clone(), 0).await;
-            error.into()
-        }
-        (Err(error), Err(_)) => error.into(),
-    };
-    pump.dismiss();
-    drop(reply.send(Err(refused)));
 }

@@ -39,6 +39,8 @@ pub(crate) struct Pump {
     live: Arc<Live>,
     process: ProcessId,
     killed: bool,
+    /// Others may follow it when it ends.
+    pub(crate) kept: bool,
     /// What the sandbox had run into when the process started.
     start: Option<Counters>,
 }
@@ -68,7 +70,7 @@ impl Pump {
         guest: Guest,
         process: ProcessId,
     ) -> Self {
-        Self { inner, guest, handle, live, process, killed: false, start: None }
+        Self { inner, guest, handle, live, process, killed: false, kept: false, start: None }
     }
 
     /// Just before the process starts.
@@ -245,8 +247,8 @@ impl Pump {
             Outcome::Exited(exit) => (ProcessState::Exited, Some(exit.clone())),
             Outcome::Lost => (ProcessState::Lost, None),
         };
-        let (inner, process) = (self.inner.clone(), self.process.clone());
-        self.until_written(Heed::Nothing, || inner.store.end_process(&process, state, exit.clone(), at)).await?;
+        let (inner, process, kept) = (self.inner.clone(), self.process.clone(), self.kept);
+        self.until_written(Heed::Nothing, || inner.record_end(kept, &process, state, exit.clone(), at)).await?;
         self.live.progress.send_modify(|progress| progress.outcome = Some(outcome));
         Ok(())
     }

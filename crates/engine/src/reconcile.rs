@@ -315,7 +315,8 @@ async fn bury(inner: &Inner, process: &Process, sandbox: SandboxState) -> Result
     if !stopped {
         inner.metrics.lost.inc();
     }
-    inner.store.end_process(&process.id, state, exit, clock::now()).await.map_err(OpenError::Store)
+    let kept = process.restart.is_some();
+    inner.record_end(kept, &process.id, state, exit, clock::now()).await.map_err(OpenError::Store)
 }
 
 #[cfg(test)]

@@ -1,20 +1,27 @@
 //! Sessions: made with a sandbox and perhaps a command in its terminal, or not at all; found by whatever names them;
 //! deleted with everything that is theirs. What they used stays, for those above them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use futures_util::future::try_join_all;
 use sandbar_api::{
     Code, CreateSandbox, CreateSession, Problem, Role, SandboxId, SandboxState, Session, SessionBudget, SessionId,
-    SessionPage, SessionState, StartProcess, TerminalSize, check,
+    SessionPage, SessionState, StartProcess, StateReason, TerminalSize, check,
 };
+use tokio::sync::watch;
 
 use crate::{
-    Caller, Engine, Inner, budget, clock, ids,
+    Caller, CreateOutcome, Engine, Inner, budget, clock, create, ids,
     owner::{self, Verb},
     problem, process,
     registry::Known,
-    store::sessions::{Deletion, SessionFilter, SessionMarks, SessionRow},
+    store::{
+        IdempotencyKey,
+        sessions::{Deletion, SessionFilter, SessionMarks, SessionRow},
+    },
 };
 
 const DEFAULT_LIMIT: u32 = 100;
@@ -30,34 +37,91 @@ pub struct SessionQuery {
     pub cursor: Option<String>,
 }
 
+#[derive(Debug)]
+pub struct SessionOutcome {
+    pub session: Session,
+    /// The same key made it before.
+    pub replayed: bool,
+}
+
+/// The Idempotency-Keys under which sessions are being made, with their owners.
+pub(crate) type Beginnings = watch::Sender<HashSet<(String, String)>>;
+
+/// Held while a session is being made.
+struct Alone {
+    inner: Arc<Inner>,
+    key: (String, String),
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.inner.beginnings.send_modify(|keys| {
+            keys.remove(&self.key);
+        });
+    }
+}
+
 impl Engine {
     /// With a sandbox of its own, and the command in a terminal if there is one. What fails leaves nothing behind but a
-    /// deleted session.
-    pub async fn create_session(&self, caller: &Caller, request: CreateSession) -> Result<Session, Problem> {
+    /// deleted session. Repeating it with the same key gives the same session.
+    pub async fn create_session(
+        &self,
+        caller: &Caller,
+        request: CreateSession,
+        key: Option<&str>,
+    ) -> Result<SessionOutcome, Problem> {
         check_request(&request)?;
+        let key = key.map(|key| create::idempotency_key(caller, key, "session", &request)).transpose()?;
         let (engine, caller) = (self.clone(), caller.clone());
-        self.inner.whole(async move { engine.make_session(&caller, request).await }).await
+        self.inner.whole(async move { engine.make_session(&caller, request, key).await }).await
     }
 
-    async fn make_session(&self, caller: &Caller, request: CreateSession) -> Result<Session, Problem> {
-        let CreateSession { name, template, labels, parent, network, secrets, command, terminal } = request;
-        let id = ids::session(clock::now())?;
-        let marks = SessionMarks { name: name.clone(), labels };
-        let sandbox = CreateSandbox { name, template, parent, network, secrets, ..CreateSandbox::default() };
-        let made = async {
-            let sandbox = self.birth(caller, sandbox, Some((id.clone(), marks)), None).await?.sandbox;
-            if let Some(argv) = command {
-                let terminal = Some(terminal.unwrap_or(DEFAULT_TERMINAL));
-                let start = StartProcess { argv, terminal, ..StartProcess::default() };
-                self.start_process(sandbox.id.as_str(), start).await?;
-            }
-            Ok(())
+    async fn make_session(
+        &self,
+        caller: &Caller,
+        request: CreateSession,
+        key: Option<IdempotencyKey>,
+    ) -> Result<SessionOutcome, Problem> {
+        let _alone = match &key {
+            Some(key) => Some(self.inner.alone(key).await),
+            None => None,
         };
-        if let Err(problem) = made.await {
-            self.inner.take_back(&id).await;
+        let CreateSession { name, template, labels, parent, network, secrets, env, ttl, workspace, .. } = &request;
+        let id = ids::session(clock::now())?;
+        let marks = SessionMarks { name: name.clone(), labels: labels.clone() };
+        let sandbox = CreateSandbox {
+            name: name.clone(),
+            template: template.clone(),
+            env: env.clone(),
+            ttl: *ttl,
+            workspace: workspace.clone(),
+            parent: parent.clone(),
+            network: network.clone(),
+            secrets: secrets.clone(),
+            ..CreateSandbox::default()
+        };
+        let CreateOutcome { sandbox, replayed } =
+            match self.birth(caller, sandbox, Some((id.clone(), marks)), key).await {
+                Ok(born) => born,
+                Err(problem) => {
+                    self.inner.take_back(&id, &problem).await;
+                    return Err(problem);
+                }
+            };
+        let id = sandbox.session.clone();
+        // A server that died in between has made a sandbox and started nothing.
+        let starts = match replayed {
+            true => sandbox.state == SandboxState::Ready && self.inner.store.processes(&sandbox.id).await?.is_empty(),
+            false => true,
+        };
+        if starts
+            && let Some(start) = command(request)
+            && let Err(problem) = self.start_process(sandbox.id.as_str(), start).await
+        {
+            self.inner.take_back(&id, &problem).await;
             return Err(problem);
         }
-        self.inner.shown(&id).await
+        Ok(SessionOutcome { session: self.inner.shown(&id).await?, replayed })
     }
 
     /// Oldest first; an agent sees its own.
@@ -111,7 +175,8 @@ impl Engine {
     pub async fn delete_session(&self, of: &str) -> Result<(), Problem> {
         let session = self.inner.session_of(of).await?.id;
         let inner = self.inner.clone();
-        self.inner.whole(async move { inner.end_session(&session).await }).await
+        let why = owner::reason("session_deleted", "Its session was deleted.");
+        self.inner.whole(async move { inner.end_session(&session, why).await }).await
     }
 }
 
@@ -137,7 +202,7 @@ impl Inner {
     }
 
     /// Where a session was asked for, what is missing is a session.
-    async fn session_of(&self, of: &str) -> Result<SessionRow, Problem> {
+    pub(crate) async fn session_of(&self, of: &str) -> Result<SessionRow, Problem> {
         self.session(of).await.map_err(|problem| match problem.code {
             Code::UnknownSandbox => problem::unknown_session(of),
             _ => problem,
@@ -156,6 +221,7 @@ impl Inner {
             Some(spent) => (spent.used.tokens, spent.used.micros),
             None => self.store.used(&row.id).await?,
         };
+        let (restarting, crash_loops) = self.dying(&row.id).await?;
         let (sandboxes, states): (Vec<SandboxId>, Vec<SandboxState>) = belongings.sandboxes.into_iter().unzip();
         Ok(Session {
             id: row.id,
@@ -170,14 +236,27 @@ impl Inner {
             open_approvals: belongings.open_approvals,
             budget: SessionBudget { tokens_used, usd_used: budget::usd(micros), limits: row.limits },
             terminals: belongings.terminals,
+            restarting,
+            crash_loops,
         })
     }
 
+    /// Waits until nobody else makes a session under this key: a repeat is to find all of it.
+    async fn alone(self: &Arc<Self>, key: &IdempotencyKey) -> Alone {
+        let key = (key.owner.clone(), key.key.clone());
+        let mut keys = self.beginnings.subscribe();
+        while !self.beginnings.send_if_modified(|keys| keys.insert(key.clone())) {
+            // An error would mean that the sender is gone, which this holds.
+            drop(keys.wait_for(|keys| !keys.contains(&key)).await);
+        }
+        Alone { inner: self.clone(), key }
+    }
+
     /// Whatever came to be of one that failed.
-    async fn take_back(&self, id: &SessionId) {
+    async fn take_back(&self, id: &SessionId, failed: &Problem) {
         let taken = match self.store.session(id).await {
             Ok(None) => Ok(()),
-            Ok(Some(_)) => self.end_session(id).await,
+            Ok(Some(_)) => self.end_session(id, owner::reason("start_failed", failed.detail.clone())).await,
             Err(error) => Err(error.into()),
         };
         if let Err(problem) = taken {
@@ -186,11 +265,11 @@ impl Inner {
     }
 
     /// The store deletes it when it is empty, so that a sandbox that joins meanwhile goes too.
-    async fn end_session(&self, id: &SessionId) -> Result<(), Problem> {
+    async fn end_session(&self, id: &SessionId, why: StateReason) -> Result<(), Problem> {
         loop {
             match self.store.delete_session(id).await? {
                 Deletion::Inhabited(sandboxes) => {
-                    try_join_all(sandboxes.iter().map(|sandbox| self.remove(sandbox))).await?;
+                    try_join_all(sandboxes.iter().map(|sandbox| self.remove(sandbox, why.clone()))).await?;
                 }
                 Deletion::Now(withdrawn) => {
                     withdrawn.iter().for_each(|approval| self.gates.approvals.ended(approval));
@@ -201,7 +280,7 @@ impl Inner {
         }
     }
 
-    async fn remove(&self, sandbox: &SandboxId) -> Result<(), Problem> {
+    async fn remove(&self, sandbox: &SandboxId, why: StateReason) -> Result<(), Problem> {
         let Some(handle) = self.registry.by_id(sandbox) else {
             // It has gone this very moment; or nobody is there who could delete it.
             let row = self.store.sandbox(sandbox).await?;
@@ -210,7 +289,6 @@ impl Inner {
                 false => Err(problem::shutting_down()),
             };
         };
-        let why = owner::reason("session_deleted", "Its session was deleted.");
         match handle.ask(|reply| Verb::Delete(why, reply)).await {
             Err(problem) if problem.code == Code::SandboxGone => Ok(()),
             answer => answer,
@@ -232,21 +310,36 @@ impl Inner {
     }
 }
 
+/// What is to run in its terminal.
+fn command(request: CreateSession) -> Option<StartProcess> {
+    let CreateSession { command, terminal, cwd, restart, .. } = request;
+    let terminal = Some(terminal.unwrap_or(DEFAULT_TERMINAL));
+    command.map(|argv| StartProcess { argv, cwd, terminal, restart, ..StartProcess::default() })
+}
+
 fn check_request(request: &CreateSession) -> Result<(), Problem> {
     if let Some(name) = &request.name {
         check::session_name(name)?;
     }
     check::labels(&request.labels)?;
-    match (&request.command, request.terminal) {
-        (None, Some(_)) => {
+    let of_command = [
+        ("terminal", request.terminal.is_some()),
+        ("cwd", request.cwd.is_some()),
+        ("restart", request.restart.is_some()),
+    ];
+    match (&request.command, of_command.into_iter().find(|(_, given)| *given)) {
+        (None, Some((field, _))) => {
             return Err(Problem::new(
                 Code::BadRequest,
-                "There is a terminal's size, but no command to run in it.",
-                "Give a `command` too, or no `terminal`.",
+                format!("There is a `{field}`, but no command that it could be for."),
+                format!("Give a `command` too, or no `{field}`."),
             ));
         }
         (None, None) => {}
         (Some(argv), _) => check::argv(argv)?,
+    }
+    if let Some(cwd) = &request.cwd {
+        check::path(cwd)?;
     }
     request.terminal.map_or(Ok(()), |size| process::terminal(size).map(drop))
 }

@@ -1,12 +1,19 @@
-//! Terminals looked at without attaching: what they show, what they have shown, and a recording to play again.
+//! Terminals: attached to, or looked at without attaching: what they show, what they have shown, and a recording to play
+//! again.
 //!
 //! Everything is made from stored output, so a look disturbs nobody and works after the end of the process or of a server.
 //! Each terminal that runs, or was looked at lately, has one keeper, a task that owns its screen.
 
 mod keeper;
+mod keyboard;
 mod recording;
+mod replies;
+mod seats;
 mod shown;
+mod sizes;
 mod transcript;
+mod viewer;
+mod watcher;
 
 use std::{
     collections::HashMap,
@@ -23,8 +30,13 @@ use crate::{
     process::{self, Progress},
 };
 use keeper::{Ask, Keeper};
+pub use keyboard::Keyboard;
 pub use recording::Recording;
+use seats::Seats;
+#[cfg(test)]
+pub(crate) use seats::MOST_SEATS;
 pub use transcript::TranscriptQuery;
+pub use viewer::{AttachAsk, Attached, Viewed, Viewer};
 
 /// Screens held in memory at once; each is rebuilt from its checkpoint when it is wanted again.
 pub(crate) const MOST_SCREENS: usize = 32;
@@ -44,11 +56,19 @@ pub(crate) struct Terminals {
     room: Arc<Semaphore>,
     /// Somebody waits for room: screens that nobody looks at are given up.
     pressed: Notify,
+    seats: Seats,
+    pub(crate) watchers: watcher::Watchers,
 }
 
 impl Default for Terminals {
     fn default() -> Self {
-        Self { keepers: Mutex::default(), room: Arc::new(Semaphore::new(MOST_SCREENS)), pressed: Notify::new() }
+        Self {
+            keepers: Mutex::default(),
+            room: Arc::new(Semaphore::new(MOST_SCREENS)),
+            pressed: Notify::new(),
+            seats: Seats::default(),
+            watchers: watcher::Watchers::default(),
+        }
     }
 }
 
@@ -56,28 +76,45 @@ impl Terminals {
     fn keepers(&self) -> MutexGuard<'_, HashMap<ProcessId, mpsc::Sender<Ask>>> {
         self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Has who is attached look at the sizes.
+    pub(crate) fn resized(&self, process: &ProcessId) {
+        self.seats.resized(process);
+    }
 }
 
 /// Has a terminal that runs followed, whether somebody looks or not.
-pub(crate) fn follow(inner: &Arc<Inner>, handle: &Handle, process: &ProcessId, progress: watch::Receiver<Progress>) {
-    keeper(inner, handle, process, Some(progress));
+pub(crate) fn follow(inner: &Arc<Inner>, handle: &Arc<Handle>, process: &ProcessId, progress: watch::Receiver<Progress>) {
+    watcher::watch(inner, handle, process, progress.clone());
+    // One that was there before knows of no output to come; those who asked it are answered still.
+    begin(inner, handle, process, Some(progress), &mut inner.terminals.keepers());
 }
 
 /// The terminal's keeper, a new one if it has none.
 fn keeper(
     inner: &Arc<Inner>,
-    handle: &Handle,
+    handle: &Arc<Handle>,
     process: &ProcessId,
     progress: Option<watch::Receiver<Progress>>,
 ) -> mpsc::Sender<Ask> {
     let mut keepers = inner.terminals.keepers();
-    if let Some(keeper) = keepers.get(process) {
-        return keeper.clone();
+    match keepers.get(process) {
+        Some(keeper) => keeper.clone(),
+        None => begin(inner, handle, process, progress, &mut keepers),
     }
+}
+
+fn begin(
+    inner: &Arc<Inner>,
+    handle: &Arc<Handle>,
+    process: &ProcessId,
+    progress: Option<watch::Receiver<Progress>>,
+    keepers: &mut HashMap<ProcessId, mpsc::Sender<Ask>>,
+) -> mpsc::Sender<Ask> {
     let (asks, inbox) = mpsc::channel(MAILBOX);
     keepers.insert(process.clone(), asks.clone());
     let interval = keeper::interval(handle.template.output_retention);
-    inner.tasks.spawn(Keeper::new(inner.clone(), process.clone(), inbox, progress, interval).run());
+    inner.tasks.spawn(Keeper::new(inner.clone(), handle.clone(), process.clone(), inbox, progress, interval).run());
     asks
 }
 
@@ -94,7 +131,7 @@ impl Engine {
 /// Asks the terminal's keeper, for example for an `Ask::Paint`.
 async fn ask<T>(
     inner: &Arc<Inner>,
-    handle: &Handle,
+    handle: &Arc<Handle>,
     process: &ProcessId,
     question: impl Fn(keeper::Reply<T>) -> Ask,
 ) -> Result<T, Problem> {

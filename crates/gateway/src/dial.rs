@@ -37,6 +37,16 @@ pub(crate) enum Chosen<'g> {
     BySandbox(&'g Gate),
     /// The operator, who may well mean a private address.
     ByOperator,
+    /// An admin, who need not be the one that keeps the host: every address is vetted.
+    OverApi(Towards),
+}
+
+/// What may be dialled of all that is vetted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Towards {
+    Anywhere,
+    /// Nothing but what the operator listed as private.
+    Listed,
 }
 
 /// A connection that stands; `h2` as the server chose it, never in plain.
@@ -52,9 +62,11 @@ pub(crate) enum DialError {
     Unresolved(#[from] Unresolved),
     #[error("{0}, and such addresses are not dialled unless the operator lists them")]
     Refused(#[from] AddressRefusal),
+    #[error("{0} is not listed as private by the operator, and elsewhere only https is spoken")]
+    Unlisted(IpAddr),
     #[error("{address} is refused by the rule `{rule}`")]
     Denied { address: IpAddr, rule: String },
-    #[error("it is this server itself, which no sandbox reaches")]
+    #[error("it is this server itself, which nothing reaches through the gateway")]
     Own,
     #[error("as many connections are open as there may be")]
     Busy,
@@ -71,7 +83,7 @@ pub(crate) enum DialError {
 impl DialError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Refused(_) | Self::Denied { .. } | Self::Own => StatusCode::FORBIDDEN,
+            Self::Refused(_) | Self::Unlisted(_) | Self::Denied { .. } | Self::Own => StatusCode::FORBIDDEN,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_GATEWAY,
         }
@@ -126,7 +138,7 @@ impl Reach {
     }
 
     async fn addresses(&self, host: &Host, port: u16, chosen: Chosen<'_>) -> Result<Vec<IpAddr>, DialError> {
-        let mut addresses = match host {
+        let addresses = match host {
             Host::Ip(ip) => vec![*ip],
             Host::Name(name) => match self.settings.hosts.get(name) {
                 Some(given) if given.is_empty() => return Err(Unresolved::NoAddress.into()),
@@ -134,29 +146,37 @@ impl Reach {
                 None => self.names.addresses(name).await?,
             },
         };
-        if let Chosen::BySandbox(gate) = chosen {
-            let policy = gate.warden.policy();
-            let (mut told, mut untold) = (Vec::with_capacity(addresses.len()), None);
-            for address in addresses {
-                vet(address, &self.settings.private)?;
-                if let Some(rule) = policy.denies_address(address, port) {
-                    return Err(DialError::Denied { address, rule });
-                }
-                // what cannot be told, as where there is no IPv6 at all, is not tried
-                match is_local(address) {
-                    Ok(local) => {
-                        self.vet_local(address, port, local)?;
-                        told.push(address);
-                    }
-                    Err(error) => untold = Some(error),
-                }
+        let policy = match chosen {
+            Chosen::ByOperator => return Ok(addresses),
+            Chosen::BySandbox(gate) => Some(gate.warden.policy()),
+            Chosen::OverApi(_) => None,
+        };
+        let (mut told, mut untold) = (Vec::with_capacity(addresses.len()), None);
+        for address in addresses {
+            vet(address, &self.settings.private)?;
+            if let Some(rule) = policy.as_ref().and_then(|policy| policy.denies_address(address, port)) {
+                return Err(DialError::Denied { address, rule });
             }
-            if let (true, Some(error)) = (told.is_empty(), untold) {
-                return Err(DialError::Io(error));
+            if matches!(chosen, Chosen::OverApi(Towards::Listed)) && !self.lists(address) {
+                return Err(DialError::Unlisted(address));
             }
-            addresses = told;
+            // what cannot be told, as where there is no IPv6 at all, is not tried
+            match is_local(address) {
+                Ok(local) => {
+                    self.vet_local(address, port, local)?;
+                    told.push(address);
+                }
+                Err(error) => untold = Some(error),
+            }
         }
-        Ok(addresses)
+        if let (true, Some(error)) = (told.is_empty(), untold) {
+            return Err(DialError::Io(error));
+        }
+        Ok(told)
+    }
+
+    fn lists(&self, address: IpAddr) -> bool {
+        self.settings.private.iter().any(|net| net.contains(&address.to_canonical()))
     }
 
     /// An address of this host is dialled where the operator lists it, and this server's own port nowhere.
@@ -164,8 +184,7 @@ impl Reach {
         if self.own.get().is_some_and(|own| is_own(*own, address, port, local)) {
             return Err(DialError::Own);
         }
-        let listed = || self.settings.private.iter().any(|net| net.contains(&address.to_canonical()));
-        if local && !listed() {
+        if local && !self.lists(address) {
             return Err(AddressRefusal { address, kind: "an address of the host itself" }.into());
         }
         Ok(())

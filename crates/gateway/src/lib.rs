@@ -18,6 +18,7 @@ mod hello;
 pub mod llm;
 mod local;
 mod mask;
+mod outbound;
 mod pool;
 mod proxy;
 mod refusal;
@@ -33,6 +34,7 @@ mod warden;
 
 pub use authority::{Authority, BadAuthority};
 pub use error::GatewayError;
+pub use outbound::{Answered, BadTarget, NotPosted, Target};
 pub use settings::Settings;
 pub use warden::{
     Answer, Direction, Fact, Grant, Held, Outcome, Question, Refused, Reservation, Reserve, Secret, Settlement, Warden,

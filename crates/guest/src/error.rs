@@ -25,6 +25,7 @@ codes! {
     BadEnv "bad_env" InvalidArgument
     BadPath "bad_path" InvalidArgument
     BadArchive "bad_archive" InvalidArgument
+    TooLarge "too_large" InvalidArgument
     FileForbidden "file_forbidden" PermissionDenied
     UnknownProcess "unknown_process" NotFound
     UnknownFile "unknown_file" NotFound

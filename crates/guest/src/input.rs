@@ -1,39 +1,110 @@
 //! The input of one process: a task that types what callers send, in order, each byte once. A caller that goes away
 //! changes nothing about what was taken.
 
-use std::{io, os::fd::OwnedFd, sync::Arc};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use rustix::termios::SpecialCodeIndex;
 use tokio::{
-    io::{Interest, unix::AsyncFd},
     sync::mpsc,
+    time::{Instant, timeout, timeout_at},
 };
 
 use crate::{
+    answers::{Answer, KEYS_MAX},
     error::{Code, Fault},
-    process::{Feed, Process, Reply},
-    sys,
+    process::{Order, Process, Reply, ask},
+    protocol::{AnswerOutcome, StageAnswerRequest, WriteInputRequest},
+    sink::Sink,
+    writers,
 };
 
-/// Where input goes.
-pub(crate) struct Sink {
-    /// `None` once closed.
-    target: Option<AsyncFd<OwnedFd>>,
-    terminal: bool,
-    /// Where the end was last announced, so that a repeated call does not announce it again.
-    ended_at: Option<u64>,
+/// What waits longer than this behind input that nobody reads has lost its sense.
+const MOMENT: Duration = Duration::from_millis(500);
+
+pub(crate) enum Request {
+    Feed(Feed, Reply<u64>),
+    Response(Response, Reply<u64>),
+    /// The answer with this id.
+    Release(String, Reply<AnswerOutcome>),
 }
 
-impl Sink {
-    pub(crate) fn new(target: OwnedFd, terminal: bool) -> io::Result<Self> {
-        let target = Some(sys::watch(target, Interest::WRITABLE)?);
-        Ok(Self { target, terminal, ended_at: None })
+/// A piece of input and where it belongs.
+pub(crate) struct Feed {
+    /// Whose bytes `offset` counts; without a name, everybody's.
+    pub(crate) writer: Option<String>,
+    pub(crate) offset: Option<u64>,
+    pub(crate) data: Bytes,
+    pub(crate) eof: bool,
+}
+
+/// What the terminal itself says when a program asks it something.
+pub(crate) struct Response {
+    /// The offset of the output where the question ends.
+    pub(crate) question: u64,
+    pub(crate) data: Bytes,
+    pub(crate) by: Instant,
+}
+
+/// Returns the offset after what has been taken.
+pub(crate) async fn write(process: &Process, request: WriteInputRequest) -> Result<u64, Fault> {
+    let WriteInputRequest { offset, data, eof, writer, answers_output, .. } = request;
+    let writer = writers::name(writer)?;
+    let Some(question) = answers_output else {
+        let feed = Feed { writer, offset, data, eof };
+        return ask(process.input()?, |reply| Request::Feed(feed, reply)).await.unwrap_or_else(|| Err(process.over()));
+    };
+    if writer.is_some() || offset.is_some() || eof {
+        return Err(Fault::new(Code::BadRequest, "A terminal's own answer has neither writer nor offset nor end."));
+    }
+    process.demand_terminal()?;
+    if data.len() > KEYS_MAX {
+        return Err(Fault::new(Code::TooLarge, format!("A terminal's own answer has at most {KEYS_MAX} bytes.")));
+    }
+    let printed = process.state().ring.end();
+    if question > printed {
+        let message = format!("The answer is to output before offset {question}, but the output ends at {printed}.");
+        return Err(Fault::new(Code::OffsetBeyond, message));
+    }
+    let by = Instant::now() + MOMENT;
+    let asked = ask(process.input()?, |reply| Request::Response(Response { question, data, by }, reply));
+    match timeout_at(by, asked).await {
+        Ok(answer) => answer.unwrap_or_else(|| Err(process.over())),
+        // Behind input that nobody reads: it would come too late, so it is not typed at all.
+        Err(_) => Ok(process.state().input_offset),
+    }
+}
+
+pub(crate) async fn stage(process: &Process, request: StageAnswerRequest) -> Result<AnswerOutcome, Fault> {
+    process.demand_terminal()?;
+    let answer = Answer::parse(request)?;
+    let known = process.state().answers.outcome(&answer.id);
+    if matches!(known, AnswerOutcome::Typed | AnswerOutcome::MovedOn) {
+        return Ok(known);
+    }
+    process.order(|reply| Order::Stage(answer, reply)).await
+}
+
+pub(crate) async fn release(process: &Process, id: String) -> Result<AnswerOutcome, Fault> {
+    process.demand_terminal()?;
+    let known = process.state().answers.outcome(&id);
+    match known {
+        AnswerOutcome::Staged => {}
+        AnswerOutcome::UnknownAnswer if process.has_exited() => return Err(process.over()),
+        AnswerOutcome::UnknownAnswer | AnswerOutcome::Typed | AnswerOutcome::MovedOn => return Ok(known),
+    }
+    let asked = ask(process.input()?, |reply| Request::Release(id.clone(), reply));
+    match timeout(MOMENT, asked).await {
+        Ok(Some(outcome)) => outcome,
+        // It ended, perhaps of what was typed.
+        Ok(None) if process.state().answers.outcome(&id) == AnswerOutcome::Typed => Ok(AnswerOutcome::Typed),
+        Ok(None) => Err(process.over()),
+        // Somebody's input is being typed, so whatever was asked is being answered already.
+        Err(_) => Ok(process.state().answers.give_up(&id)),
     }
 }
 
 /// Runs until the process is over; unanswered calls then see their channel closed.
-pub(crate) async fn feed(process: Arc<Process>, mut sink: Sink, mut requests: mpsc::Receiver<(Feed, Reply<u64>)>) {
+pub(crate) async fn feed(process: Arc<Process>, mut sink: Sink, mut requests: mpsc::Receiver<Request>) {
     let mut changes = process.changes();
     let over = async {
         while !{
@@ -45,99 +116,23 @@ pub(crate) async fn feed(process: Arc<Process>, mut sink: Sink, mut requests: mp
         }
     };
     let serve = async {
-        while let Some((request, reply)) = requests.recv().await {
-            let outcome = sink.take(&process, request).await;
-            // Its caller may be gone; the bytes are counted all the same.
-            let _ = reply.send(outcome);
+        loop {
+            let request = tokio::select! {
+                biased;
+                request = requests.recv() => request,
+                () = sink.catch_up(&process), if sink.is_behind() => continue,
+            };
+            // Their callers may be gone; what was typed is counted all the same.
+            match request {
+                Some(Request::Feed(feed, reply)) => drop(reply.send(sink.take(&process, feed).await)),
+                Some(Request::Response(response, reply)) => drop(reply.send(Ok(sink.respond(&process, &response)))),
+                Some(Request::Release(id, reply)) => drop(reply.send(sink.release(&process, &id))),
+                None => return,
+            }
         }
     };
     tokio::select! {
         () = over => {}
         () = serve => {}
-    }
-}
-
-impl Sink {
-    async fn take(&mut self, process: &Process, request: Feed) -> Result<u64, Fault> {
-        let taken = process.state().input_offset;
-        let repeat = request.offset.is_some();
-        let data = fresh(taken, request.offset, request.data)?;
-        let end = taken + data.len() as u64;
-        let announced = repeat && self.ended_at == Some(end);
-        if self.target.is_none() {
-            return if data.is_empty() && (announced || !request.eof) {
-                Ok(taken)
-            } else {
-                Err(Fault::new(Code::NoStdin, format!("The input of process {} is closed.", process.id)))
-            };
-        }
-        self.write(process, data, true).await?;
-        if request.eof && !announced {
-            self.ended_at = Some(end);
-            self.end(process).await?;
-        }
-        Ok(end)
-    }
-
-    async fn end(&mut self, process: &Process) -> Result<(), Fault> {
-        if !self.terminal {
-            self.target = None;
-            return Ok(());
-        }
-        let Some(target) = &self.target else { return Ok(()) };
-        let attributes = rustix::termios::tcgetattr(target.get_ref())
-            .map_err(|error| Fault::internal("read the terminal's settings")(error.into()))?;
-        let end = attributes.special_codes[SpecialCodeIndex::VEOF];
-        self.write(process, Bytes::copy_from_slice(&[end]), false).await
-    }
-
-    async fn write(&mut self, process: &Process, mut data: Bytes, counts: bool) -> Result<(), Fault> {
-        while let Some(target) = &self.target
-            && !data.is_empty()
-        {
-            let written = target.async_io(Interest::WRITABLE, |target| Ok(rustix::io::write(target, &data)?)).await;
-            match written {
-                Ok(length) => {
-                    let _ = data.split_to(length);
-                    if counts {
-                        process.state().input_offset += length as u64;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => {
-                    // Nobody reads it any more, and nobody will.
-                    self.target = None;
-                    return Err(Fault::new(Code::NoStdin, format!("Process {} has closed its input.", process.id)));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What of `data` was not taken before.
-fn fresh(taken: u64, offset: Option<u64>, mut data: Bytes) -> Result<Bytes, Fault> {
-    let offset = offset.unwrap_or(taken);
-    if offset > taken {
-        let message = format!("Input at offset {offset} leaves a gap: {taken} bytes have been taken.");
-        return Err(Fault::new(Code::OffsetBeyond, message));
-    }
-    let known = usize::try_from(taken - offset).unwrap_or(usize::MAX).min(data.len());
-    Ok(data.split_off(known))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn repeats_are_skipped_and_gaps_refused() {
-        let data = || Bytes::from_static(b"hello");
-        assert_eq!(fresh(0, Some(0), data()).as_deref(), Ok(&b"hello"[..]));
-        assert_eq!(fresh(3, Some(0), data()).as_deref(), Ok(&b"lo"[..]));
-        assert_eq!(fresh(5, Some(0), data()).as_deref(), Ok(&b""[..]));
-        assert_eq!(fresh(9, Some(2), data()).as_deref(), Ok(&b""[..]));
-        assert_eq!(fresh(7, None, data()).as_deref(), Ok(&b"hello"[..]));
-        assert_eq!(fresh(2, Some(3), data()).map_err(|fault| fault.code), Err(Code::OffsetBeyond));
     }
 }

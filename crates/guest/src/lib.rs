@@ -3,6 +3,7 @@
 //! One thread, always: what it runs is forked from itself, and a fork of a threaded process may not even allocate.
 //! So nothing here uses tokio's file functions or its blocking pool; files are done by forked workers.
 
+mod answers;
 mod children;
 mod command;
 mod error;
@@ -14,6 +15,7 @@ mod gate;
 mod input;
 mod leader;
 mod link;
+mod look;
 mod minder;
 mod outlet;
 mod probe;
@@ -21,6 +23,7 @@ mod process;
 pub mod protocol;
 mod ring;
 mod service;
+mod sink;
 mod stdio;
 mod supervisor;
 mod sys;
@@ -29,6 +32,7 @@ mod tree;
 pub mod trust;
 mod worker;
 mod workload;
+mod writers;
 
 use std::{io, os::fd::OwnedFd, os::unix::net::UnixListener as StdListener, sync::Arc, time::Duration};
 

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// What a terminal can hold that its master has not read: the line buffer and the kernel's flip buffers, generously.
-const TERMINAL_BUFFERS: u64 = 128 * 1024;
+pub(crate) const TERMINAL_BUFFERS: usize = 128 * 1024;
 
 pub(crate) struct Outlet {
     pub(crate) stream: Stream,
@@ -77,8 +77,8 @@ impl Outlet {
     /// keep its exit waiting.
     pub(crate) fn start_last_words(&mut self) {
         self.owed = match &self.source {
-            Some(_) if self.terminal => TERMINAL_BUFFERS,
-            Some(source) => rustix::io::ioctl_fionread(source).unwrap_or(TERMINAL_BUFFERS),
+            Some(_) if self.terminal => TERMINAL_BUFFERS as u64,
+            Some(source) => rustix::io::ioctl_fionread(source).unwrap_or(TERMINAL_BUFFERS as u64),
             None => 0,
         };
     }
@@ -88,22 +88,27 @@ impl Outlet {
     }
 
     /// Like `read`, but asks the kernel even if the reactor has not seen yet that there is something.
-    pub(crate) fn read_last_words(&mut self, room: usize) -> Read {
+    pub(crate) fn read_now(&self, room: usize) -> Read {
         let Some(source) = &self.source else { return Read::End };
-        let limit = room.min(usize::try_from(self.owed).unwrap_or(room));
-        match read_available(source.get_ref(), limit) {
-            Ok(data) if data.is_empty() => Read::End,
-            Ok(data) => {
-                self.owed -= data.len() as u64;
-                Read::Data(data)
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Read::Nothing,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.owed = 0;
-                Read::Nothing
-            }
-            Err(_) => Read::End,
+        loop {
+            return match read_available(source.get_ref(), room) {
+                Ok(data) if data.is_empty() => Read::End,
+                Ok(data) => Read::Data(data),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Read::Nothing,
+                Err(_) => Read::End,
+            };
         }
+    }
+
+    pub(crate) fn read_last_words(&mut self, room: usize) -> Read {
+        let read = self.read_now(room.min(usize::try_from(self.owed).unwrap_or(room)));
+        match &read {
+            Read::Data(data) => self.owed -= data.len() as u64,
+            Read::Nothing => self.owed = 0,
+            Read::End => {}
+        }
+        read
     }
 }
 

@@ -2,30 +2,35 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
+    answers::{Answer, Answers},
     error::{Code, Fault},
-    protocol::{CHUNK, Exit, ExitReason, ProcessStatus, State as WireState},
+    input::Request,
+    protocol::{AnswerOutcome, CHUNK, Exit, ExitReason, LookReply, ProcessStatus, State as WireState},
     ring::{Outside, Piece, Ring},
 };
 
 /// What a caller can ask of the supervisor.
 pub(crate) enum Order {
-    Signal(i32),
+    Signal(i32, Reply<()>),
     /// Everything it started.
-    Kill(ExitReason),
-    Resize(rustix::termios::Winsize),
+    Kill(ExitReason, Reply<()>),
+    /// Answered with the offset of the output from which the size holds.
+    Resize(rustix::termios::Winsize, Reply<u64>),
+    Look(Reply<LookReply>),
+    Stage(Answer, Reply<AnswerOutcome>),
 }
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Fault>>;
 
-/// A piece of input and where it belongs.
-pub(crate) struct Feed {
-    pub(crate) offset: Option<u64>,
-    pub(crate) data: Bytes,
-    pub(crate) eof: bool,
+/// What the process's standard input is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Input {
+    Closed,
+    Pipe,
+    Terminal,
 }
 
 pub(crate) struct Process {
@@ -34,14 +39,15 @@ pub(crate) struct Process {
     /// Counts changes of `state`, for whoever waits for one.
     changes: watch::Sender<()>,
     start: watch::Sender<Option<Result<(), Fault>>>,
-    orders: mpsc::Sender<(Order, Reply<()>)>,
-    input: Option<mpsc::Sender<(Feed, Reply<u64>)>>,
+    orders: mpsc::Sender<Order>,
+    input: Option<mpsc::Sender<Request>>,
+    terminal: bool,
 }
 
 /// The other ends of a process's channels, for its supervisor.
 pub(crate) struct Channels {
-    pub(crate) orders: mpsc::Receiver<(Order, Reply<()>)>,
-    pub(crate) input: Option<mpsc::Receiver<(Feed, Reply<u64>)>>,
+    pub(crate) orders: mpsc::Receiver<Order>,
+    pub(crate) input: Option<mpsc::Receiver<Request>>,
 }
 
 pub(crate) struct State {
@@ -51,6 +57,7 @@ pub(crate) struct State {
     /// The exit, and where the output was when everything the leader wrote had been read.
     pub(crate) exit: Option<(Exit, u64)>,
     pub(crate) input_offset: u64,
+    pub(crate) answers: Answers,
     pub(crate) reason: ExitReason,
     /// The pid of its minder while that has something to mind.
     pub(crate) minder: Option<i32>,
@@ -69,7 +76,8 @@ pub(crate) enum Next {
 const WAITING_CALLS: usize = 8;
 
 impl Process {
-    pub(crate) fn new(id: String, takes_input: bool) -> (Self, Channels) {
+    pub(crate) fn new(id: String, input: Input) -> (Self, Channels) {
+        let (takes_input, terminal) = (input != Input::Closed, input == Input::Terminal);
         let (orders, order_receiver) = mpsc::channel(WAITING_CALLS);
         let (input, input_receiver) = takes_input.then(|| mpsc::channel(WAITING_CALLS)).unzip();
         let state = State {
@@ -77,6 +85,7 @@ impl Process {
             output_ended: false,
             exit: None,
             input_offset: 0,
+            answers: Answers::default(),
             reason: ExitReason::ByItself,
             minder: None,
             forgotten: false,
@@ -88,6 +97,7 @@ impl Process {
             start: watch::Sender::new(None),
             orders,
             input,
+            terminal,
         };
         (process, Channels { orders: order_receiver, input: input_receiver })
     }
@@ -159,22 +169,35 @@ impl Process {
         })
     }
 
-    pub(crate) async fn order(&self, order: Order) -> Result<(), Fault> {
-        if self.state().exit.is_some() && !matches!(order, Order::Kill(_)) {
+    pub(crate) async fn order<T>(&self, order: impl FnOnce(Reply<T>) -> Order) -> Result<T, Fault> {
+        if self.has_exited() {
             return Err(self.over());
         }
         ask(&self.orders, order).await.unwrap_or_else(|| Err(self.over()))
     }
 
-    /// Returns the offset after what has been taken.
-    pub(crate) async fn feed(&self, feed: Feed) -> Result<u64, Fault> {
+    /// Also of one that has exited, for what it left behind.
+    pub(crate) async fn kill(&self, reason: ExitReason) -> Result<(), Fault> {
+        ask(&self.orders, |reply| Order::Kill(reason, reply)).await.unwrap_or_else(|| Err(self.over()))
+    }
+
+    /// Where its input goes.
+    pub(crate) fn input(&self) -> Result<&mpsc::Sender<Request>, Fault> {
         let Some(input) = &self.input else {
             return Err(Fault::new(Code::NoStdin, format!("Process {} was started without input.", self.id)));
         };
-        if self.state().exit.is_some() {
-            return Err(self.over());
+        if self.has_exited() { Err(self.over()) } else { Ok(input) }
+    }
+
+    pub(crate) fn has_exited(&self) -> bool {
+        self.state().exit.is_some()
+    }
+
+    pub(crate) fn demand_terminal(&self) -> Result<(), Fault> {
+        if self.terminal {
+            return Ok(());
         }
-        ask(input, feed).await.unwrap_or_else(|| Err(self.over()))
+        Err(Fault::new(Code::NoTerminal, format!("Process {} was started without a terminal.", self.id)))
     }
 
     pub(crate) fn over(&self) -> Fault {
@@ -194,14 +217,15 @@ impl Process {
             }
             state.forgotten = true;
             state.ring = Ring::new();
+            state.answers = Answers::default();
             Ok(())
         })
     }
 }
 
 /// `None` when the other side has ended before it answered.
-async fn ask<Q, A>(channel: &mpsc::Sender<(Q, oneshot::Sender<A>)>, question: Q) -> Option<A> {
+pub(crate) async fn ask<Q, A>(channel: &mpsc::Sender<Q>, question: impl FnOnce(oneshot::Sender<A>) -> Q) -> Option<A> {
     let (reply, answer) = oneshot::channel();
-    channel.send((question, reply)).await.ok()?;
+    channel.send(question(reply)).await.ok()?;
     answer.await.ok()
 }

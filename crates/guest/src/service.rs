@@ -11,7 +11,8 @@ use crate::{
     command,
     error::{Code, Fault},
     files::Job,
-    follow, probe, process,
+    follow, input, probe,
+    process::Order,
     protocol::{self as wire, guest_server::Guest},
     sys,
     table::Table,
@@ -58,9 +59,9 @@ impl Guest for Service {
     }
 
     async fn write_input(&self, request: Request<wire::WriteInputRequest>) -> Answer<wire::WriteInputReply> {
-        let wire::WriteInputRequest { process_id, offset, data, eof, .. } = request.into_inner();
-        let offset = self.table.get(&process_id)?.feed(process::Feed { offset, data, eof }).await?;
-        Ok(Response::new(wire::WriteInputReply { offset }))
+        let request = request.into_inner();
+        let process = self.table.get(&request.process_id)?;
+        Ok(Response::new(wire::WriteInputReply { offset: input::write(&process, request).await? }))
     }
 
     async fn probe(&self, _: Request<wire::ProbeRequest>) -> Answer<wire::ProbeReply> {
@@ -97,32 +98,39 @@ impl Guest for Service {
 
     async fn signal(&self, request: Request<wire::SignalRequest>) -> Answer<wire::SignalReply> {
         let wire::SignalRequest { process_id, signal } = request.into_inner();
-        let (process, order) = match signal {
-            libc::SIGKILL => (self.table.killable(&process_id)?, process::Order::Kill(wire::ExitReason::Killed)),
-            1..=sys::LAST_SIGNAL => (self.table.get(&process_id)?, process::Order::Signal(signal)),
+        match signal {
+            libc::SIGKILL => self.table.killable(&process_id)?.kill(wire::ExitReason::Killed).await?,
+            1..=sys::LAST_SIGNAL => {
+                self.table.get(&process_id)?.order(|reply| Order::Signal(signal, reply)).await?;
+            }
             _ => return Err(Fault::new(Code::BadRequest, format!("There is no signal {signal}.")).into()),
-        };
-        process.order(order).await?;
+        }
         Ok(Response::new(wire::SignalReply {}))
     }
 
     async fn resize(&self, request: Request<wire::ResizeRequest>) -> Answer<wire::ResizeReply> {
         let wire::ResizeRequest { process_id, size } = request.into_inner();
         let size = command::terminal_size(&size.unwrap_or_default())?;
-        self.table.get(&process_id)?.order(process::Order::Resize(size)).await?;
-        Ok(Response::new(wire::ResizeReply { offset: None }))
+        let offset = self.table.get(&process_id)?.order(|reply| Order::Resize(size, reply)).await?;
+        Ok(Response::new(wire::ResizeReply { offset: Some(offset) }))
     }
 
-    async fn look(&self, _: Request<wire::LookRequest>) -> Answer<wire::LookReply> {
-        Err(Status::unimplemented("look"))
+    async fn look(&self, request: Request<wire::LookRequest>) -> Answer<wire::LookReply> {
+        let process = self.table.get(&request.into_inner().process_id)?;
+        process.demand_terminal()?;
+        Ok(Response::new(process.order(Order::Look).await?))
     }
 
-    async fn stage_answer(&self, _: Request<wire::StageAnswerRequest>) -> Answer<wire::AnswerReply> {
-        Err(Status::unimplemented("stage_answer"))
+    async fn stage_answer(&self, request: Request<wire::StageAnswerRequest>) -> Answer<wire::AnswerReply> {
+        let request = request.into_inner();
+        let process = self.table.get(&request.process_id)?;
+        answered(input::stage(&process, request).await?)
     }
 
-    async fn release_answer(&self, _: Request<wire::ReleaseAnswerRequest>) -> Answer<wire::AnswerReply> {
-        Err(Status::unimplemented("release_answer"))
+    async fn release_answer(&self, request: Request<wire::ReleaseAnswerRequest>) -> Answer<wire::AnswerReply> {
+        let wire::ReleaseAnswerRequest { process_id, answer_id } = request.into_inner();
+        let process = self.table.get(&process_id)?;
+        answered(input::release(&process, answer_id).await?)
     }
 
     async fn forget(&self, request: Request<wire::ForgetRequest>) -> Answer<wire::ForgetReply> {
@@ -214,6 +222,10 @@ impl Service {
     async fn work(&self, job: Job) -> Result<Worker, Fault> {
         Worker::start(&self.forker, job).await
     }
+}
+
+fn answered(outcome: wire::AnswerOutcome) -> Answer<wire::AnswerReply> {
+    Ok(Response::new(wire::AnswerReply { outcome: outcome.into() }))
 }
 
 fn not_opened() -> Status {

@@ -1,6 +1,8 @@
 //! The task that owns one running process: its minder, its output, its deadline. It ends when the leader has exited,
 //! no descendant is left and the output is at its end.
 
+mod terminal;
+
 use std::{
     os::unix::process::ExitStatusExt,
     process::ExitStatus,
@@ -22,8 +24,9 @@ use crate::{
     link::Link,
     minder::{self, Report},
     outlet::{Outlet, Read},
-    process::{Channels, Order, Process, Reply},
+    process::{Channels, Order, Process},
     protocol::{Exit, ExitReason, StartRequest, Stream},
+    sink::Sink,
     stdio,
 };
 
@@ -35,7 +38,7 @@ const HANGUP_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Supervisor {
     process: Arc<Process>,
     changes: watch::Receiver<()>,
-    orders: mpsc::Receiver<(Order, Reply<()>)>,
+    orders: mpsc::Receiver<Order>,
     outlets: Vec<Outlet>,
     child: Child,
     /// `None` once the minder has nothing left to mind.
@@ -57,7 +60,7 @@ pub(crate) struct Supervisor {
 enum Event {
     Readable(usize),
     Report(Option<Report>),
-    Order(Order, Reply<()>),
+    Order(Order),
     Room,
     Deadline,
     KillOverdue,
@@ -91,7 +94,7 @@ impl Supervisor {
         let child =
             forker.fork(Task::Mind(Box::new(plan))).await.map_err(Fault::internal("fork the process's minder"))?;
         if let (Some(sink), Some(requests)) = (outer.stdin, channels.input) {
-            let sink = input::Sink::new(sink, outer.terminal).map_err(Fault::internal("watch the input"))?;
+            let sink = Sink::new(sink, outer.terminal).map_err(Fault::internal("watch the input"))?;
             tokio::spawn(input::feed(Arc::clone(&process), sink, requests));
         }
         process.state().minder = Some(child.pid.as_raw_pid());
@@ -121,10 +124,7 @@ impl Supervisor {
             match self.next().await {
                 Event::Readable(index) => self.read(index),
                 Event::Report(report) => self.heed(report)?,
-                Event::Order(order, reply) => {
-                    // The caller may have gone away; the order stands.
-                    let _ = reply.send(self.obey(&order));
-                }
+                Event::Order(order) => self.obey(order),
                 Event::Room => {}
                 Event::Deadline => {
                     self.deadline = None;
@@ -154,7 +154,7 @@ impl Supervisor {
             () = readable(outlets.first()), if room => Event::Readable(0),
             () = readable(outlets.get(1)), if room => Event::Readable(1),
             report = receive(link.as_ref()) => Event::Report(report),
-            Some((order, reply)) = orders.recv() => Event::Order(order, reply),
+            Some(order) = orders.recv() => Event::Order(order),
             Ok(()) = changes.changed(), if !room => Event::Room,
             () = until(*deadline) => Event::Deadline,
             () = until(*kill_by) => Event::KillOverdue,
@@ -277,36 +277,39 @@ impl Supervisor {
             }
         }
         self.leaving = None;
-        self.process.change(|state| state.exit = Some((exit, state.ring.end())));
+        self.process.change(|state| {
+            state.exit = Some((exit, state.ring.end()));
+            state.answers.close();
+        });
     }
 
-    fn obey(&mut self, order: &Order) -> Result<(), Fault> {
+    /// The caller may have gone away; the order stands.
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Kill(reason, reply) => drop(reply.send(self.kill_all(reason))),
+            Order::Signal(signal, reply) => drop(reply.send(self.signal(signal))),
+            Order::Resize(size, reply) => drop(reply.send(self.resize(size))),
+            Order::Look(reply) => drop(reply.send(self.look())),
+            Order::Stage(answer, reply) => drop(reply.send(self.stage(answer))),
+        }
+    }
+
+    fn kill_all(&mut self, reason: ExitReason) -> Result<(), Fault> {
         // What the leader left behind can still be killed, but is no group that signals could reach.
-        let over = if matches!(order, Order::Kill(_)) { self.link.is_none() } else { !self.leader_alive() };
-        if over {
+        if self.link.is_none() {
             return Err(self.process.over());
         }
-        match order {
-            Order::Kill(reason) => self.kill(*reason),
-            Order::Signal(signal) => {
-                let Some(link) = &self.link else { return Err(self.process.over()) };
-                self.child.signal(Signal::CONT);
-                if !link.send(minder::Order::Signal(*signal)) {
-                    return Err(Fault::new(Code::TooMany, "The process's minder does not take more signals."));
-                }
-            }
-            Order::Resize(size) => {
-                let Some(terminal) = self.outlets.iter().find_map(Outlet::terminal) else {
-                    return Err(Fault::new(
-                        Code::NoTerminal,
-                        format!("Process {} was started without a terminal.", self.process.id),
-                    ));
-                };
-                rustix::termios::tcsetwinsize(terminal, *size)
-                    .map_err(|error| Fault::internal("resize the terminal")(error.into()))?;
-            }
-        }
+        self.kill(reason);
         Ok(())
+    }
+
+    fn signal(&mut self, signal: i32) -> Result<(), Fault> {
+        let Some(link) = self.link.as_ref().filter(|_| self.leader_alive()) else { return Err(self.process.over()) };
+        self.child.signal(Signal::CONT);
+        if link.send(minder::Order::Signal(signal)) {
+            return Ok(());
+        }
+        Err(Fault::new(Code::TooMany, "The process's minder does not take more signals."))
     }
 
     fn kill(&mut self, reason: ExitReason) {

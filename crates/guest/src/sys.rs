@@ -392,6 +392,13 @@ pub(crate) fn landlock_abi() -> io::Result<i64> {
     }
 }
 
+/// How many units of time, as `/proc` counts it, a second has.
+pub(crate) fn clock_ticks() -> u64 {
+    // SAFETY: takes no pointers.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    u64::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
+}
+
 /// Lets the runtime wait for a descriptor.
 pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` always gives the same descriptor, and it stays open for as long as the `AsyncFd` owns it.

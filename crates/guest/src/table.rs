@@ -9,7 +9,7 @@ use crate::{
     children::Forker,
     command::User,
     error::{Code, Fault},
-    process::{Order, Process},
+    process::{Input, Process},
     protocol::{ExitReason, ProcessStatus, StartRequest},
     supervisor::Supervisor,
     tree,
@@ -44,8 +44,12 @@ impl Table {
 
     /// In a task of its own: a caller that goes away neither stops a start nor loses it.
     fn launch(self: &Arc<Self>, request: StartRequest) -> Arc<Process> {
-        let takes_input = request.stdin || request.terminal.is_some();
-        let (process, channels) = Process::new(request.process_id.clone(), takes_input);
+        let input = match (&request.terminal, request.stdin) {
+            (Some(_), _) => Input::Terminal,
+            (None, true) => Input::Pipe,
+            (None, false) => Input::Closed,
+        };
+        let (process, channels) = Process::new(request.process_id.clone(), input);
         let process = Arc::new(process);
         self.processes().insert(process.id.clone(), Arc::clone(&process));
         let (table, own) = (Arc::clone(self), Arc::clone(&process));
@@ -94,7 +98,7 @@ impl Table {
         candidates.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
         for (_, (_, process)) in candidates {
             // One that has ended since it was counted has made room by itself, but perhaps not enough.
-            if process.order(Order::Kill(reason)).await.is_ok() {
+            if process.kill(reason).await.is_ok() {
                 return Ok(process.id.clone());
             }
         }

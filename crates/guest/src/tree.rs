@@ -11,17 +11,20 @@ use crate::sys;
 
 /// One line of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
-struct Member {
-    pid: i32,
-    zombie: bool,
+pub(crate) struct Member {
+    pub(crate) pid: i32,
+    pub(crate) zombie: bool,
     parent: i32,
-    group: i32,
+    pub(crate) group: i32,
     session: i32,
-    threads: usize,
+    pub(crate) threads: usize,
+    /// Processor time in clock ticks: its own, and that of children it has waited for.
+    pub(crate) own_time: u64,
+    pub(crate) waited_time: u64,
 }
 
 impl Member {
-    fn parse(stat: &str) -> Option<Self> {
+    pub(crate) fn parse(stat: &str) -> Option<Self> {
         // The name may hold blanks and parentheses; what follows its last parenthesis may not.
         let (head, tail) = stat.rsplit_once(") ")?;
         let pid = head.split_once(' ')?.0.parse().ok()?;
@@ -29,9 +32,13 @@ impl Member {
         let zombie = matches!(fields.next()?, "Z" | "X");
         let mut number = || fields.next()?.parse().ok();
         let (parent, group, session) = (number()?, number()?, number()?);
-        // After the session: terminal, its group, flags, four counts of faults, four of time, priority, nice.
-        let threads = fields.nth(13)?.parse().ok()?;
-        Some(Self { pid, zombie, parent, group, session, threads })
+        // After the session: terminal, its group, flags, four counts of faults.
+        fields.nth(6)?;
+        let mut time = || fields.next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+        let (own_time, waited_time) = (time().saturating_add(time()), time().saturating_add(time()));
+        // After the times: priority, nice.
+        let threads = fields.nth(2)?.parse().ok()?;
+        Some(Self { pid, zombie, parent, group, session, threads, own_time, waited_time })
     }
 }
 
@@ -78,23 +85,40 @@ pub(crate) fn count_below(roots: &[i32]) -> io::Result<Vec<usize>> {
 }
 
 fn count(members: &[Member], roots: &[i32]) -> Vec<usize> {
+    let mut children = by_parent(members);
+    let tasks = |root: &i32| below(&mut children, *root).iter().map(|member| member.threads.max(1)).sum();
+    roots.iter().map(tasks).collect()
+}
+
+/// A process and everything below it, the process first.
+pub(crate) fn family(root: i32) -> io::Result<Vec<Member>> {
+    let members = scan()?;
+    let pids: BTreeSet<i32> = below(&mut by_parent(&members), root).iter().map(|member| member.pid).collect();
+    let mut family: Vec<Member> =
+        members.into_iter().filter(|member| member.pid == root || pids.contains(&member.pid)).collect();
+    family.sort_by_key(|member| member.pid != root);
+    Ok(family)
+}
+
+fn by_parent(members: &[Member]) -> BTreeMap<i32, Vec<&Member>> {
     let mut children: BTreeMap<i32, Vec<&Member>> = BTreeMap::new();
     for member in members {
         children.entry(member.parent).or_default().push(member);
     }
-    let below = |root: &i32| {
-        let mut tasks = 0;
-        let mut next = vec![*root];
-        while let Some(pid) = next.pop() {
-            // Removed, not looked up: a scan is no snapshot, so parents could seem to go round in a circle.
-            for member in children.remove(&pid).unwrap_or_default() {
-                tasks += member.threads.max(1);
-                next.push(member.pid);
-            }
+    children
+}
+
+fn below<'a>(children: &mut BTreeMap<i32, Vec<&'a Member>>, root: i32) -> Vec<&'a Member> {
+    let mut found = Vec::new();
+    let mut next = vec![root];
+    while let Some(pid) = next.pop() {
+        // Removed, not looked up: a scan is no snapshot, so parents could seem to go round in a circle.
+        for member in children.remove(&pid).unwrap_or_default() {
+            found.push(member);
+            next.push(member.pid);
         }
-        tasks
-    };
-    roots.iter().map(below).collect()
+    }
+    found
 }
 
 fn scan() -> io::Result<Vec<Member>> {
@@ -116,14 +140,26 @@ mod tests {
     #[test]
     fn a_name_cannot_forge_the_fields_after_it() {
         let stat = "42 (a) Z 1 1 1 (b)) S 7 8 9 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 11 0 99";
-        let member = Member { pid: 42, zombie: false, parent: 7, group: 8, session: 9, threads: 11 };
+        let (own_time, waited_time) = (5 + 6, 7 + 8);
+        let member =
+            Member { pid: 42, zombie: false, parent: 7, group: 8, session: 9, threads: 11, own_time, waited_time };
         assert_eq!(Member::parse(stat), Some(member));
         assert_eq!(Member::parse("42 (a"), None);
     }
 
     #[test]
     fn everything_below_a_root_counts_with_its_threads() {
-        let member = |pid, parent, threads| Member { pid, zombie: false, parent, group: 0, session: 0, threads };
+        let (group, session, own_time, waited_time) = (0, 0, 0, 0);
+        let member = |pid, parent, threads| Member {
+            pid,
+            zombie: false,
+            parent,
+            group,
+            session,
+            threads,
+            own_time,
+            waited_time,
+        };
         let zombie = Member { zombie: true, ..member(6, 5, 0) };
         // 2 and 3 are roots; 8 and 9 seem to be each other's parents.
         let members = [member(2, 1, 1), member(3, 1, 1), member(4, 2, 3), member(5, 4, 1), zombie, member(7, 3, 1)];

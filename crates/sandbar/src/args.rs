@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use sandbar_api::HumanDuration;
+use sandbar_api::{HumanDuration, Restart};
 
 use crate::{exit, up, verbs};
 
@@ -86,6 +86,7 @@ pub(crate) enum Verb {
     Ls(verbs::sandbox::Ls),
     Inspect(verbs::inspect::Inspect),
     Exec(verbs::process::Exec),
+    Attach(verbs::attach::Attach),
     Cp(verbs::cp::Cp),
     Ps(verbs::process::Ps),
     Logs(verbs::process::Logs),
@@ -138,6 +139,9 @@ pub(crate) enum Verb {
     /// Manage the tokens that may call over TCP
     #[command(subcommand)]
     Token(verbs::token::Token),
+    /// Tell somebody outside when an approval waits or a process keeps dying
+    #[command(subcommand)]
+    Webhook(verbs::webhook::Webhook),
     Doctor(verbs::doctor::Doctor),
     Completions(verbs::completions::Completions),
 }
@@ -160,6 +164,22 @@ pub(crate) struct CommandOptions {
     /// Kill the command and everything it started after this long, for example 90s or 1h30m
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<HumanDuration>,
+}
+
+/// When a command that has ended is started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RestartWhen {
+    OnFailure,
+    Always,
+}
+
+impl From<RestartWhen> for Restart {
+    fn from(when: RestartWhen) -> Self {
+        match when {
+            RestartWhen::OnFailure => Self::OnFailure,
+            RestartWhen::Always => Self::Always,
+        }
+    }
 }
 
 /// A directory to bring in: `DIR` or `DIR:rw`.

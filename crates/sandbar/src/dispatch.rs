@@ -35,8 +35,8 @@ pub(crate) fn main() -> ExitCode {
 
 fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
     use verbs::{
-        approval, budget, cp, doctor, events, inspect, life, look, net, pool, process, profile, replay, run, sandbox,
-        secret, session, snapshot, template, token, usage,
+        approval, attach, budget, cp, doctor, events, inspect, life, look, net, pool, process, profile, replay, run,
+        sandbox, secret, session, snapshot, template, token, usage, webhook,
     };
     match verb {
         Verb::Up(args) => up::up(&args, context),
@@ -54,6 +54,7 @@ fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
         Verb::Fork(args) => wait_for(snapshot::fork(args, context)),
         Verb::Rm(args) => wait_for(sandbox::rm(&args, context)),
         Verb::Exec(args) => wait_for(process::exec(args, context)).map_err(Failure::beside_a_command),
+        Verb::Attach(args) => wait_for(attach::attach(&args, context)).map_err(Failure::beside_a_command),
         Verb::Ps(args) => wait_for(process::ps(&args, context)),
         Verb::Logs(args) => wait_for(process::logs(&args, context)),
         Verb::Screen(args) => wait_for(look::screen(&args, context)),
@@ -76,6 +77,7 @@ fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
         Verb::Profile(args) => profile::profile(&args, context),
         Verb::Pool(args) => wait_for(pool::pool(&args, context)),
         Verb::Token(args) => wait_for(token::token(args, context)),
+        Verb::Webhook(args) => wait_for(webhook::webhook(args, context)),
         Verb::Doctor(_) => wait_for(doctor::doctor(context)),
     }
 }

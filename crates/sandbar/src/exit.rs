@@ -142,6 +142,7 @@ pub(crate) fn of(code: Code) -> u8 {
         | Code::PathOutside
         | Code::BadRule
         | Code::BadSecret
+        | Code::BadWebhook
         | Code::BadBudget
         | Code::BadAnswer
         | Code::OffsetBeyond => USAGE,

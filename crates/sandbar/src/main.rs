@@ -7,14 +7,18 @@ mod context;
 mod copy;
 mod dispatch;
 mod exit;
+mod hidden;
+mod outlet;
 mod print;
 mod private;
+mod running;
 mod spinner;
 mod table;
 mod terminal;
 mod text;
 mod up;
 mod verbs;
+mod visit;
 
 fn main() -> std::process::ExitCode {
     sandbar_engine::abort_on_panic();

@@ -154,7 +154,9 @@ fn secret<'a>(method: &Method, headers: &'a HeaderMap) -> std::result::Result<&'
     if !matches!(fetch_site, None | Some(b"same-origin" | b"none")) {
         return Err(foreign_origin("The request comes from a page of another site."));
     }
-    if !method.is_safe() && fetch_site != Some(b"same-origin") && !headers.contains_key(header::ORIGIN) {
+    // A WebSocket acts, though it begins with a GET, and nothing else keeps foreign pages from opening one.
+    let must_tell = headers.contains_key(header::UPGRADE) || (!method.is_safe() && fetch_site != Some(b"same-origin"));
+    if must_tell && !headers.contains_key(header::ORIGIN) {
         return Err(foreign_origin("A request with a cookie must say which page it comes from."));
     }
     Ok(cookie)
@@ -274,6 +276,10 @@ mod tests {
             (Method::POST, &[COOKIE], origin),
             (Method::POST, &[COOKIE, ("sec-fetch-site", "none")], origin),
             (Method::POST, &[COOKIE, ("sec-fetch-site", "same-origin")], Ok("sbt_c")),
+            (Method::GET, &[COOKIE, ("upgrade", "websocket")], origin),
+            (Method::GET, &[COOKIE, ("upgrade", "websocket"), ("sec-fetch-site", "same-origin")], origin),
+            (Method::GET, &[COOKIE, ("upgrade", "websocket"), ("origin", "http://localhost:7227")], Ok("sbt_c")),
+            (Method::GET, &[("authorization", "Bearer sbt_x"), ("upgrade", "websocket")], Ok("sbt_x")),
             // Whether the Origin is ours was checked before.
             (Method::DELETE, &[COOKIE, ("origin", "http://localhost:7227")], Ok("sbt_c")),
         ];

@@ -20,7 +20,7 @@ use rustls::{
 use sandbar_engine::Engine;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{App, Surface, access::Site, observe::Meters, routes, sign_in::SignIn};
 
@@ -136,6 +136,7 @@ impl App {
             site,
             version,
             closing: CancellationToken::new(),
+            sockets: TaskTracker::new(),
         })))
     }
 }

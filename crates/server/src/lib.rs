@@ -23,7 +23,7 @@ use std::{ops::Deref, sync::Arc};
 
 use axum::extract::FromRef;
 use sandbar_engine::Engine;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use bind::{BindError, Options, Server, Tls};
 pub use openapi::openapi;
@@ -40,6 +40,8 @@ struct Surface {
     version: &'static str,
     /// Cancelled when the server shuts down: streams end themselves.
     closing: CancellationToken,
+    /// Counts WebSockets, which outlive the connections they came over.
+    sockets: TaskTracker,
 }
 
 impl Deref for App {

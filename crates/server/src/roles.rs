@@ -38,10 +38,10 @@ pub(crate) fn permit(role: Role, method: &Method, route: Option<&str>) -> std::r
     }
 }
 
-/// On the routes of tokens, and those that change secrets.
+/// On the routes of tokens and webhooks, and those that change secrets.
 pub(crate) async fn admin_only(Calling(caller): Calling, request: Request, next: Next) -> Result<Response> {
     if caller.role < Role::Admin {
-        let detail = "Tokens and secrets are managed by admins.";
+        let detail = "Tokens, secrets and webhooks are managed by admins.";
         return Err(Refused(Problem::new(Code::Forbidden, detail, "Use an admin's token.")));
     }
     Ok(next.run(request).await)

@@ -62,7 +62,7 @@ impl Server {
                         tracing::error!(%error, "a connection's task failed");
                     }
                 }
-                accepted = accept(listener.as_ref()), if connections.len() < MAX_TCP_CONNECTIONS => match accepted {
+                accepted = accept(listener.as_ref()), if connections.len() + app.sockets.len() < MAX_TCP_CONNECTIONS => match accepted {
                     Ok(stream) => {
                         let (tls, router, watcher) = (tls.clone(), router.clone(), graceful.watcher());
                         connections.spawn(async move {
@@ -90,7 +90,9 @@ impl Server {
         drop((listener, socket));
         let removed = std::fs::remove_file(&socket_path);
         app.closing.cancel();
-        if timeout(GRACE, graceful.shutdown()).await.is_err() {
+        app.sockets.close();
+        let ended = async { tokio::join!(graceful.shutdown(), app.sockets.wait()) };
+        if timeout(GRACE, ended).await.is_err() {
             tracing::warn!("requests were still under way after {} s and are broken off", GRACE.as_secs());
         }
         connections.shutdown().await;
@@ -145,7 +147,7 @@ where
         .max_send_buf_size(BUFFER)
         .keep_alive_interval(Duration::from_secs(30));
     let io = TokioIo::new(Opening::new(stream));
-    let serving = builder.serve_connection(io, TowerToHyperService::new(service)).into_owned();
+    let serving = builder.serve_connection_with_upgrades(io, TowerToHyperService::new(service)).into_owned();
     if let Err(error) = watcher.watch(serving).await {
         tracing::debug!(error, "a connection ended early");
     }

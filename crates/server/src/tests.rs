@@ -1,8 +1,10 @@
 //! The whole router over an engine without providers: who is let in, and what every answer carries.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod approvals;
 mod gate;
 mod sessions;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -133,6 +135,11 @@ async fn every_operation_but_the_open_ones_is_refused_without_a_token() {
         ("get", "/v1/secrets"),
         ("put", "/v1/secrets/x"),
         ("delete", "/v1/secrets/x"),
+        ("post", "/v1/webhooks"),
+        ("get", "/v1/webhooks"),
+        ("get", "/v1/webhooks/x"),
+        ("delete", "/v1/webhooks/x"),
+        ("post", "/v1/webhooks/x/test"),
         ("get", "/v1/approvals"),
         ("get", "/v1/approvals/x"),
         ("post", "/v1/approvals/x/answer"),
@@ -189,7 +196,7 @@ async fn viewers_read_operators_use_admins_manage() {
         if OPEN.contains(&(method.as_str(), path.as_str())) {
             continue;
         }
-        let managed = path.starts_with("/v1/tokens") || path.starts_with("/v1/secrets/");
+        let managed = ["/v1/tokens", "/v1/webhooks", "/v1/secrets/"].iter().any(|managed| path.starts_with(managed));
         for (role, secret, refused) in [
             ("viewer", &viewer, method != "get" || managed),
             ("operator", &operator, managed),

@@ -2,53 +2,21 @@
 //! started again. Files, output, input, exec, and what a caller who goes away leaves behind.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-use std::{
-    collections::HashMap,
-    fs,
-    os::{fd::AsFd as _, unix::net::UnixListener},
-    path::PathBuf,
-    process::{Child, Command},
-    sync::{Arc, Mutex},
-};
+mod support;
 
-use async_trait::async_trait;
+use std::fs;
+
 use axum::{
     body::{Body, to_bytes},
-    http::{HeaderMap, Request, StatusCode, header, response::Parts},
+    http::{StatusCode, header},
 };
 use futures_util::{StreamExt as _, stream};
-use hyper_util::rt::TokioIo;
-use sandbar_api::{ExecResult, ExitReason, Listing, Process, ProcessState, SandboxId};
-use sandbar_engine::{Config, Engine};
-use sandbar_provider::{Error, Found, Guest, HostReport, Provider, Spec};
-use sandbar_server::{Options, Server};
+use sandbar_api::{ExecResult, ExitReason, Listing, Process, ProcessState};
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::net::UnixStream;
-use tokio_util::sync::CancellationToken;
-
-/// How this file is told to be the guest; its listener is then standard input.
-const GUEST: &str = "SANDBAR_TEST_GUEST";
+use support::{Bench, request};
 
 fn main() {
-    if let Some(sandbox_id) = std::env::var_os(GUEST) {
-        // A test that fails must leave nothing running.
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
-        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-        sandbar_guest::run(sandbar_guest::Setup {
-            sandbox_id: sandbox_id.into_string().unwrap(),
-            version: "test".to_owned(),
-            listener: std::io::stdin().as_fd().try_clone_to_owned().unwrap(),
-            uid,
-            gid,
-            home: "/".to_owned(),
-            user: "test".to_owned(),
-            confine: Box::new(|| Ok(())),
-            group: None,
-            gate: None,
-            trust: None,
-        });
-    }
+    support::be_the_guest_if_told();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let bench = Bench::new().await;
@@ -68,6 +36,7 @@ fn main() {
             ("exec_streams", Box::pin(exec_live(&bench))),
             ("a_caller_that_goes_away_takes_its_command_along", Box::pin(disconnect(&bench))),
             ("creating_is_idempotent", Box::pin(idempotent(&bench))),
+            ("sessions_are_begun_once_and_restarted", Box::pin(sessions(&bench))),
             ("what_a_provider_cannot_do_is_declined", Box::pin(declined(&bench))),
         ] {
             test.await;
@@ -76,170 +45,6 @@ fn main() {
         shutdown(bench).await;
         eprintln!("test commands_outlive_the_server ... ok");
     });
-}
-
-struct Bare {
-    root: PathBuf,
-    guests: Mutex<HashMap<SandboxId, Child>>,
-}
-
-impl Bare {
-    fn end(&self, id: &SandboxId) {
-        if let Some(mut child) = self.guests.lock().unwrap().remove(id) {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    }
-}
-
-#[async_trait]
-impl Provider for Bare {
-    fn name(&self) -> &'static str {
-        "local"
-    }
-
-    async fn probe(&self) -> HostReport {
-        HostReport { provider: "local".to_owned(), findings: Vec::new() }
-    }
-
-    async fn create(&self, spec: &Spec) -> Result<(), Error> {
-        self.start(spec).await
-    }
-
-    async fn inspect(&self, _: &Spec) -> Result<Vec<sandbar_api::LayerReport>, Error> {
-        Ok(vec![])
-    }
-
-    async fn start(&self, spec: &Spec) -> Result<(), Error> {
-        let id = &spec.id;
-        let listener = UnixListener::bind(self.root.join(id.as_str())).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let child = command.env(GUEST, id.as_str()).stdin(std::os::fd::OwnedFd::from(listener)).spawn().unwrap();
-        self.guests.lock().unwrap().insert(id.clone(), child);
-        Ok(())
-    }
-
-    async fn stop(&self, id: &SandboxId) -> Result<(), Error> {
-        self.end(id);
-        Ok(())
-    }
-
-    async fn destroy(&self, id: &SandboxId) -> Result<(), Error> {
-        self.end(id);
-        Ok(())
-    }
-
-    async fn list(&self) -> Result<Vec<Found>, Error> {
-        Ok(self.guests.lock().unwrap().keys().map(|id| Found { id: id.clone(), running: true }).collect())
-    }
-
-    async fn connect(&self, id: &SandboxId) -> Result<Guest, Error> {
-        let address = format!("unix://{}", self.root.join(id.as_str()).display());
-        let endpoint = tonic::transport::Endpoint::from_shared(address).unwrap();
-        Ok(Guest::new(endpoint.connect().await.unwrap()))
-    }
-
-    async fn gone(&self, _: &SandboxId) -> Result<(), Error> {
-        std::future::pending().await
-    }
-}
-
-struct Bench {
-    directory: TempDir,
-    provider: Arc<Bare>,
-    engine: Engine,
-    socket: PathBuf,
-    closing: CancellationToken,
-    serving: tokio::task::JoinHandle<std::io::Result<()>>,
-}
-
-impl Bench {
-    /// With a sandbox called `box`, whose files are the host's.
-    async fn new() -> Self {
-        let directory = TempDir::new().unwrap();
-        let home = directory.path().join("home");
-        let provider = Arc::new(Bare { root: directory.path().to_owned(), guests: Mutex::default() });
-        let engine =
-            Engine::open(Config { home: home.clone(), providers: vec![provider.clone()], asks: true }).await.unwrap();
-        fs::write(home.join("templates/small.toml"), "max_file = 100000\n").unwrap();
-        fs::create_dir(directory.path().join("files")).unwrap();
-        let socket = home.join("sandbar.sock");
-        let options = Options { tcp: None, tls: None, socket: socket.clone(), version: "test" };
-        let server = Server::bind(engine.clone(), options).await.unwrap();
-        let closing = CancellationToken::new();
-        let serving = tokio::spawn(server.serve(closing.clone()));
-        let bench = Self { directory, provider, engine, socket, closing, serving };
-        for (name, template) in [("box", "default"), ("small", "small")] {
-            let made = bench.post("/v1/sandboxes", &json!({"name": name, "template": template})).await;
-            assert_eq!(made.status, StatusCode::CREATED, "{}", made.text());
-            assert!(made.headers[header::LOCATION].to_str().unwrap().starts_with("/v1/sandboxes/sbx-"));
-        }
-        bench
-    }
-
-    fn at(&self, name: &str) -> String {
-        format!("/v1/sandboxes/box/files{}/files/{name}", self.directory.path().display())
-    }
-
-    async fn begin(&self, request: Request<Body>) -> (Parts, Body) {
-        let stream = UnixStream::connect(&self.socket).await.unwrap();
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
-        let (head, body) = sender.send_request(request).await.unwrap().into_parts();
-        (head, Body::new(body))
-    }
-
-    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Answer {
-        let (head, body) = self.begin(request(method, path, headers, body)).await;
-        let body = to_bytes(body, usize::MAX).await.unwrap().to_vec();
-        Answer { status: head.status, headers: head.headers, body }
-    }
-
-    async fn get(&self, path: &str) -> Answer {
-        self.send("GET", path, &[], "").await
-    }
-
-    async fn post(&self, path: &str, body: &Value) -> Answer {
-        self.send("POST", path, &[("content-type", "application/json")], body.to_string()).await
-    }
-
-    async fn start(&self, body: Value) -> Process {
-        let answer = self.post("/v1/sandboxes/box/processes", &body).await;
-        assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.text());
-        serde_json::from_slice(&answer.body).unwrap()
-    }
-
-    /// As it is when it has ended.
-    async fn ended(&self, process: &str) -> Process {
-        let path = format!("/v1/sandboxes/box/processes/{process}");
-        self.get(&format!("{path}/output?follow=true")).await;
-        serde_json::from_slice(&self.get(&path).await.body).unwrap()
-    }
-}
-
-fn request(method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Request<Body> {
-    let mut builder = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
-    for (name, value) in headers {
-        builder = builder.header(*name, *value);
-    }
-    builder.body(body.into()).unwrap()
-}
-
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Vec<u8>,
-}
-
-impl Answer {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
-    }
-
-    fn code(&self) -> String {
-        let value: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        value["code"].as_str().map_or_else(|| self.status.to_string(), str::to_owned)
-    }
 }
 
 async fn files(bench: &Bench) {
@@ -514,6 +319,35 @@ async fn idempotent(bench: &Bench) {
     for _ in 0..2 {
         assert_eq!(bench.send("DELETE", "/v1/sandboxes/one", &[], "").await.status, StatusCode::NO_CONTENT);
     }
+}
+
+async fn sessions(bench: &Bench) {
+    let body = json!({"name": "work", "command": ["sh", "-c", "exit 3"], "cwd": "/tmp", "restart": "on_failure"});
+    let headers = [("idempotency-key", "begin"), ("content-type", "application/json")];
+    let mut ids = Vec::new();
+    for status in [StatusCode::CREATED, StatusCode::OK] {
+        let made = bench.send("POST", "/v1/sessions", &headers, body.to_string()).await;
+        assert_eq!(made.status, status, "{}", made.text());
+        assert_eq!(made.headers.contains_key("idempotency-replayed"), status == StatusCode::OK);
+        ids.push(made.headers[header::LOCATION].to_str().unwrap().to_owned());
+    }
+    assert_eq!(ids[0], ids[1]);
+    let other = bench.send("POST", "/v1/sessions", &headers, "{}").await;
+    assert_eq!(other.code(), "idempotency_mismatch");
+    // It fails at once, so that a person may start it again as soon as that is known.
+    let again = loop {
+        let again = bench.post("/v1/sessions/work/restart", &json!({})).await;
+        if again.code() != "already_running" {
+            break again;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    };
+    assert_eq!(again.status, StatusCode::CREATED, "{}", again.text());
+    let process: Process = serde_json::from_slice(&again.body).unwrap();
+    assert!(process.restart_of.is_some() && process.restarts > 0 && process.cwd == "/tmp", "{process:?}");
+    let unknown = bench.post("/v1/sessions/box/restart", &json!({})).await;
+    assert_eq!(unknown.code(), "unknown_process");
+    assert_eq!(bench.send("DELETE", &ids[0], &[], "").await.status, StatusCode::NO_CONTENT);
 }
 
 /// This provider can neither freeze nor keep files.

@@ -35,6 +35,8 @@ const SOFT_RESET: &[u8] = b"\x1b[!p\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\
 \x1b(B\x1b)B\x0f\x1b[m\x1b[2J\x1b[H";
 
 const LONGEST_TITLE: usize = 200;
+/// Controls inside a sequence that does not end pass anyway when there are so many.
+const MOST_CARRIED: usize = 4 << 10;
 
 /// A streaming filter; one for each stream that is shown.
 #[derive(Clone, Debug)]
@@ -42,11 +44,34 @@ pub struct Neutral {
     scanner: Scanner,
     titles: Titles,
     input: InputModes,
+    /// What an unfinished sequence has let pass, where that waits for its end.
+    carried: Vec<u8>,
 }
 
 impl Neutral {
     pub fn new(titles: Titles, input: InputModes) -> Self {
-        Self { scanner: Scanner::default(), titles, input }
+        Self { scanner: Scanner::default(), titles, input, carried: vec![] }
+    }
+
+    /// The same, but nothing of an unfinished sequence comes before its end, so that another filter can go on at
+    /// [`Neutral::waiting`] bytes before the end of `bytes`, and both together pass what one would have.
+    pub fn filter_whole(&mut self, mut bytes: &[u8]) -> Vec<u8> {
+        let mut out = std::mem::take(&mut self.carried);
+        let mut whole = 0;
+        while !bytes.is_empty() {
+            let (titles, input) = (&self.titles, self.input);
+            bytes = self.scanner.advance(bytes, &mut |token| pass(token, titles, input, &mut out));
+            if self.scanner.in_text() || out.len() - whole > MOST_CARRIED {
+                whole = out.len();
+            }
+        }
+        self.carried = out.split_off(whole);
+        out
+    }
+
+    /// How many of the bytes filtered wait for the end of what they began.
+    pub fn waiting(&self) -> u64 {
+        self.scanner.waiting()
     }
 
     /// The harmless part of `bytes`; an unfinished sequence waits for the next call.

@@ -87,6 +87,17 @@ pub struct Choice {
     pub keys: String,
 }
 
+impl Choice {
+    /// Its label says yes, in a language that is known.
+    pub fn agrees(&self) -> bool {
+        words::List::Yes.is(&self.label)
+    }
+
+    pub fn declines(&self) -> bool {
+        words::List::No.is(&self.label)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "type")]
 pub enum Kind {

@@ -53,19 +53,43 @@ pub(crate) struct Scanner {
     overlong: bool,
     /// Inside a string an ESC was seen, which a backslash makes its end.
     ending: bool,
+    /// Bytes read since nothing unfinished was held.
+    #[serde(default)]
+    waiting: u64,
 }
 
 impl Scanner {
     pub(crate) fn feed(&mut self, mut bytes: &[u8], sink: &mut impl FnMut(Token<'_>)) {
-        while let Some(&byte) = bytes.first() {
-            if self.state == State::Ground && byte >= 0x20 && byte != 0x7f {
-                bytes = self.text(bytes, sink);
-                continue;
-            }
-            if self.step(byte, sink) {
-                bytes = &bytes[1..];
-            }
+        while !bytes.is_empty() {
+            bytes = self.advance(bytes, sink);
         }
+    }
+
+    /// Consumes a run of text, or a byte of something else; returns the rest.
+    pub(crate) fn advance<'b>(&mut self, bytes: &'b [u8], sink: &mut impl FnMut(Token<'_>)) -> &'b [u8] {
+        let Some(&byte) = bytes.first() else { return bytes };
+        let rest = if self.state == State::Ground && byte >= 0x20 && byte != 0x7f {
+            self.text(bytes, sink)
+        } else if self.step(byte, sink) {
+            &bytes[1..]
+        } else {
+            bytes
+        };
+        self.waiting = match self.state {
+            State::Ground => self.held.len() as u64,
+            _ => self.waiting + (bytes.len() - rest.len()) as u64,
+        };
+        rest
+    }
+
+    /// How many of the bytes read belong to what is unfinished: reading could begin before them.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    /// No sequence has begun; whatever was told lies before what waits.
+    pub(crate) fn in_text(&self) -> bool {
+        self.state == State::Ground
     }
 
     /// Nothing unfinished is held: reading could begin here.

@@ -56,6 +56,11 @@ impl Screen {
         replies
     }
 
+    /// How many of the bytes fed last began something that is not finished, and are not on the screen.
+    pub fn waiting(&self) -> u64 {
+        self.scanner.waiting()
+    }
+
     pub fn resize(&mut self, cols: u16, rows: u16) {
         let (cols, rows) = within(cols, rows);
         if self.size() == (cols.get(), rows.get()) {

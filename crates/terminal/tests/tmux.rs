@@ -5,43 +5,9 @@ mod pane;
 use std::{
     fs,
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
 };
 
-use pane::{PATIENCE, Pane, ROWS, can_run, until};
-
-/// What tmux shows: rows, cursor, alternate screen.
-fn judged(pane: &Pane) -> (Vec<String>, String) {
-    let text = pane.tmux(&["capture-pane", "-p"]);
-    let mut rows: Vec<String> = text.lines().map(|row| row.trim_end().to_owned()).collect();
-    rows.resize(usize::from(ROWS), String::new());
-    (rows, pane.tmux(&["display-message", "-p", "#{cursor_y},#{cursor_x},#{alternate_on}"]).trim().to_owned())
-}
-
-fn ours(pane: &Pane) -> (Vec<String>, String) {
-    let screen = pane.screen();
-    let (row, col) = screen.cursor();
-    (screen.lines(), format!("{row},{col},{}", u8::from(screen.alternate_screen())))
-}
-
-/// Output may still be on its way to the recording or to tmux, so both are given a moment to agree on `sign`.
-fn agree(pane: &Pane, sign: &str) {
-    let begun = Instant::now();
-    loop {
-        let (judged, ours) = (judged(pane), ours(pane));
-        let shown = judged.0.iter().any(|row| row.contains(sign));
-        if shown && judged == ours {
-            return;
-        }
-        if begun.elapsed() > PATIENCE {
-            assert!(shown, "{sign:?} was never shown:\n{}", judged.0.join("\n"));
-            assert_eq!(ours.0.join("\n"), judged.0.join("\n"), "waiting for {sign:?}");
-            assert_eq!(ours.1, judged.1, "cursor and alternate screen");
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
-}
+use pane::{Pane, agree, can_run, until};
 
 fn text(folder: &Path, lines: usize) -> PathBuf {
     let file = folder.join("text.txt");

@@ -14,7 +14,10 @@ use sandbar_gateway::{Answer, Question};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::network::{self, Key};
+use super::{
+    network::{self, Key},
+    typing::Turns,
+};
 use crate::{
     Inner,
     handle::{Fate, Handle},
@@ -28,6 +31,7 @@ const MAX_OPEN: usize = 32;
 #[derive(Default)]
 pub(crate) struct Approvals {
     shared: Arc<Shared>,
+    pub(super) turns: Turns,
 }
 
 #[derive(Default)]
@@ -47,6 +51,7 @@ struct State {
 
 struct Open {
     key: Option<Key>,
+    sandbox: Option<SandboxId>,
     /// Its receivers are the connections that wait.
     answers: watch::Sender<Option<Answer>>,
     closed: CancellationToken,
@@ -55,9 +60,9 @@ struct Open {
 }
 
 impl Open {
-    fn new(key: Option<Key>) -> Self {
+    fn new(key: Option<Key>, sandbox: Option<SandboxId>) -> Self {
         let (answers, closed) = (watch::Sender::new(None), CancellationToken::new());
-        Self { key, answers, closed, withdrawn: AtomicBool::new(false) }
+        Self { key, sandbox, answers, closed, withdrawn: AtomicBool::new(false) }
     }
 
     fn end(&self, answer: Answer) {
@@ -83,7 +88,7 @@ impl Approvals {
         let approvals = Self::default();
         let mut state = approvals.shared.lock();
         for approval in open {
-            state.insert(approval.id.clone(), Arc::new(Open::new(Key::of(&approval))));
+            state.insert(approval.id.clone(), Arc::new(Open::new(Key::of(&approval), approval.sandbox)));
         }
         for approval in unspent {
             state.keep(&approval);
@@ -171,12 +176,38 @@ impl Approvals {
 
     /// It is closed without an answer. Fine if that is known.
     pub(crate) fn ended(&self, approval: &Approval) {
-        if approval.state == ApprovalState::Expired
-            && let Some(open) = self.shared.lock().take(&approval.id)
-        {
-            let minutes = (approval.deadline - approval.created_at).num_minutes();
-            open.end(deny(format!("nobody answered in time ({minutes} minutes); try again to ask again")));
+        let why = match approval.state {
+            // Whoever took the answer ends it.
+            ApprovalState::Open | ApprovalState::Answered => return,
+            ApprovalState::Withdrawn => "what asked is gone".to_owned(),
+            ApprovalState::Expired => {
+                let minutes = (approval.deadline - approval.created_at).num_minutes();
+                format!("nobody answered in time ({minutes} minutes); try again to ask again")
+            }
+        };
+        if let Some(open) = self.shared.lock().take(&approval.id) {
+            open.end(deny(why));
         }
+    }
+
+    /// Opens one that nobody in this server waits for.
+    pub(crate) async fn open(&self, store: &dyn Store, approval: &Approval) -> store::Result<()> {
+        let open = Arc::new(Open::new(None, approval.sandbox.clone()));
+        // First: whoever reads it in the store can wait for it.
+        self.shared.lock().insert(approval.id.clone(), open.clone());
+        if let Err(error) = store.open_approval(approval).await {
+            self.shared.lock().take(&approval.id);
+            return Err(error);
+        }
+        self.shared.nearer.notify_one();
+        if let Some(sandbox) = approval.sandbox.as_ref().filter(|_| open.withdrawn.load(Ordering::SeqCst)) {
+            store.withdraw_approvals(sandbox).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_open(&self, id: &ApprovalId) -> bool {
+        self.shared.lock().open.contains_key(id)
     }
 
     /// Cancelled when it is closed; none if it is not open.
@@ -219,7 +250,7 @@ impl Shared {
             return Err(deny(format!("{MAX_OPEN} approvals of this sandbox are open already; answer those first")));
         }
         let approval = ask().map_err(|problem| deny(problem.detail))?;
-        let open = Arc::new(Open::new(Some(key.clone())));
+        let open = Arc::new(Open::new(Some(key.clone()), Some(key.sandbox.clone())));
         let waiting = open.answers.subscribe();
         state.insert(approval.id.clone(), open.clone());
         Ok(Turn::Ask(Box::new(approval), open, waiting))
@@ -261,8 +292,8 @@ impl State {
 
     fn take_of(&mut self, sandbox: &SandboxId) -> Vec<Arc<Open>> {
         self.unspent.retain(|key, _| key.sandbox != *sandbox);
-        let of = |(key, id): (&Key, &ApprovalId)| (key.sandbox == *sandbox).then(|| id.clone());
-        let ids: Vec<_> = self.by_key.iter().filter_map(of).collect();
+        let of = |(id, open): (&ApprovalId, &Arc<Open>)| (open.sandbox.as_ref() == Some(sandbox)).then(|| id.clone());
+        let ids: Vec<_> = self.open.iter().filter_map(of).collect();
         ids.iter().filter_map(|id| self.take(id)).collect()
     }
 

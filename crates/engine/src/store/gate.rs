@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use sandbar_api::{
-    Approval, ApprovalAnswer, ApprovalId, ApprovalState, NetworkRule, SandboxId, SecretInfo, SessionId, SetBudget,
-    UsageBy, UsageRow,
+    Approval, ApprovalAnswer, ApprovalId, ApprovalState, Delivery, NetworkRule, ProcessId, SandboxId, SecretInfo,
+    SessionId, SetBudget, UsageBy, UsageRow,
 };
 use serde_json::Value;
 
@@ -73,13 +73,20 @@ pub struct ApprovalFilter {
     pub limit: u32,
 }
 
-/// What else an answer changes, in the same transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RulesAfter {
     pub sandbox: SandboxId,
     pub rules: Vec<NetworkRule>,
     pub secrets: Vec<String>,
     pub change: Value,
+}
+
+/// What an answer does besides being one, in the same transaction.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Consequence {
+    Rules(RulesAfter),
+    /// It is to be typed: its delivery is pending, under this id in the guest.
+    Typing(String),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -91,24 +98,35 @@ pub enum Closed {
 
 #[async_trait]
 pub trait ApprovalStore: Send + Sync {
-    /// Event `approval.opened`.
+    /// Event `approval.opened`. Fails if the terminal it is about (its context's `process`) asks something already.
     async fn open_approval(&self, approval: &Approval) -> Result<()>;
     /// Also spent or closed ones, until they are pruned.
     async fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>>;
     async fn approvals(&self, filter: &ApprovalFilter) -> Result<Vec<Approval>>;
     /// The one place where an answer counts: only an open one before its deadline takes it, exactly once. Event
-    /// `approval.answered` (without the text), and `net.changed` with `rules`. `Missing` if there is none.
+    /// `approval.answered` (without the text), and `net.changed` with rules. `Missing` if there is none.
     async fn answer_approval(
         &self,
         id: &ApprovalId,
         answer: ApprovalAnswer,
-        rules: Option<RulesAfter>,
+        also: Option<Consequence>,
     ) -> Result<Closed>;
     /// Expires what is due. Event `approval.expired` each.
     async fn expire_approvals(&self, now: DateTime<Utc>) -> Result<Vec<Approval>>;
     async fn next_deadline(&self) -> Result<Option<DateTime<Utc>>>;
-    /// What asked is gone. Event `approval.withdrawn` each.
+    /// What asked is gone. Event `approval.withdrawn` each, reason `sandbox_gone`.
     async fn withdraw_approvals(&self, sandbox: &SandboxId) -> Result<Vec<Approval>>;
+    /// This one asks no longer. Event `approval.withdrawn`; None if it was not open.
+    async fn withdraw_approval(&self, id: &ApprovalId, reason: &str) -> Result<Option<Approval>>;
+    /// The same question, seen again in another place. No event; false if it is not open any more.
+    async fn renew_approval(&self, id: &ApprovalId, context: &Value) -> Result<bool>;
+    /// The last thing that a terminal asked, open or not.
+    async fn terminal_approval(&self, process: &ProcessId) -> Result<Option<Approval>>;
+    /// How the typing of an answer ended. Event `approval.typed` or `approval.refused`, once: the first that is told
+    /// stands, and is given back. `Missing` if there is none.
+    async fn settle_delivery(&self, id: &ApprovalId, delivery: Delivery) -> Result<Approval>;
+    /// Answered, and not known to be typed or refused; each with the id its keys are staged under.
+    async fn pending_deliveries(&self) -> Result<Vec<(Approval, String)>>;
     /// Takes the one thing that an answer let through: true exactly once.
     async fn spend_approval(&self, id: &ApprovalId) -> Result<bool>;
     /// Answered, not spent, and before their deadline.

@@ -9,11 +9,13 @@
 mod ballast;
 pub mod gate;
 mod output;
+pub mod restart;
 pub mod sessions;
 pub mod sqlite;
 #[cfg(test)]
 pub(crate) mod suite;
 pub mod terminal;
+pub mod webhook;
 
 use std::collections::BTreeMap;
 
@@ -27,8 +29,10 @@ use sandbar_api::{
 use tokio::sync::watch;
 
 pub use gate::{ApprovalStore, GateStore, LedgerStore, SecretStore};
+pub use restart::RestartStore;
 pub use sessions::SessionStore;
 pub use terminal::{SizeChange, TerminalStore};
+pub use webhook::WebhookStore;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -163,7 +167,7 @@ pub struct Pruned {
 
 #[async_trait]
 pub trait Store:
-    GateStore + SecretStore + ApprovalStore + LedgerStore + SessionStore + TerminalStore + Send + Sync + 'static
+    GateStore + SecretStore + ApprovalStore + LedgerStore + SessionStore + TerminalStore + WebhookStore + RestartStore + Send + Sync + 'static
 {
     /// Event `sandbox.created` (and `session.created`). `NameTaken` among those not deleted.
     async fn create_sandbox(&self, new: NewSandbox) -> Result<Created>;

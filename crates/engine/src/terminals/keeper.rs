@@ -1,8 +1,10 @@
-//! The keeper of a terminal: owns its screen, answers who looks, and saves a checkpoint now and then, so that a look never
-//! reads more than a few megabytes of output.
+//! The keeper of a terminal: owns its screen and follows what a running one prints, so that who comes sees it at once and
+//! queries of programs are answered; saves a checkpoint now and then, so that a new start never reads more than a few
+//! megabytes of output.
 
 use std::{sync::Arc, time::Duration};
 
+use chrono::{DateTime, Utc};
 use sandbar_api::{Problem, ProcessId, TerminalSize};
 use sandbar_terminal::Screen;
 use tokio::{
@@ -10,10 +12,15 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{Look, shown::Shown};
+use super::{
+    Look,
+    replies::{Replies, YOUNG},
+    shown::Shown,
+};
 use crate::{
-    Inner,
+    Inner, clock,
     guard::guarded,
+    handle::Handle,
     problem,
     process::Progress,
     store::{self, Error},
@@ -25,6 +32,8 @@ const INTERVAL: u64 = 4 << 20;
 const PIECE: usize = 64 << 10;
 /// How long a screen that nobody looks at stays in memory.
 const IDLE: Duration = Duration::from_secs(60);
+/// After so much news that it may be heavy, more of it is let come together.
+const BREATH: Duration = Duration::from_millis(5);
 /// How long to wait for room before pressing for it again.
 const PRESS: Duration = Duration::from_millis(50);
 
@@ -69,24 +78,32 @@ pub(super) struct Keeper {
     shown: Option<Shown>,
     /// The offset of the last checkpoint, if one is known.
     saved: u64,
+    /// Types the answers to queries; none when nobody asks any more.
+    replies: Option<Replies>,
+    /// Queries before this offset were answered, or are not ours to answer.
+    answered: u64,
 }
 
 impl Keeper {
     pub(super) fn new(
         inner: Arc<Inner>,
+        handle: Arc<Handle>,
         process: ProcessId,
         asks: mpsc::Receiver<Ask>,
         progress: Option<watch::Receiver<Progress>>,
         interval: u64,
     ) -> Self {
-        // What is stored already may be long; the first news, or the first look, finds out.
-        Self { inner, process, asks, progress, interval, shown: None, saved: 0 }
+        // What is stored already was asked of a server before, if of any.
+        let answered = progress.as_ref().map_or(0, |progress| progress.borrow().end);
+        let replies = progress.is_some().then(|| Replies::new(&inner, handle, process.clone()));
+        Self { inner, process, asks, progress, interval, shown: None, saved: 0, replies, answered }
     }
 
     pub(super) async fn run(mut self) {
         let halt = self.inner.halt.clone();
         let inner = self.inner.clone();
         let mut idle = Instant::now() + IDLE;
+        let mut rested = Instant::now();
         loop {
             tokio::select! {
                 biased;
@@ -96,17 +113,20 @@ impl Keeper {
                     self.answer(ask).await;
                     idle = Instant::now() + IDLE;
                 }
-                more = news(&mut self.progress) => match more {
-                    Some(end) if end.saturating_sub(self.saved) >= self.interval => self.save().await,
-                    Some(_) => {}
-                    None => {
+                more = news(&mut self.progress, rested) => {
+                    if more {
+                        let heavy = self.follow().await;
+                        rested = Instant::now() + if heavy { BREATH } else { Duration::ZERO };
+                    } else {
                         self.progress = None;
+                        self.replies = None;
                         self.save().await;
                     }
-                },
-                () = inner.terminals.pressed.notified(), if self.shown.is_some() => self.shown = None,
+                    idle = Instant::now() + IDLE;
+                }
+                () = inner.terminals.pressed.notified(), if self.shown.is_some() => self.give_up().await,
                 () = time::sleep_until(idle), if self.shown.is_some() || self.progress.is_none() => {
-                    self.shown = None;
+                    self.give_up().await;
                     if self.progress.is_none() {
                         inner.terminals.keepers().remove(&self.process);
                         // Those who asked just before are answered still.
@@ -133,6 +153,32 @@ impl Keeper {
         let seen = seen(&mut shown);
         self.shown = Some(shown);
         Ok(seen)
+    }
+
+    /// Takes in what was printed. Whether that was much.
+    async fn follow(&mut self) -> bool {
+        let before = self.shown.as_ref().map(Shown::offset);
+        match self.caught_up().await {
+            Ok(shown) => {
+                let heavy = before.is_none_or(|before| shown.offset() - before >= PIECE as u64);
+                self.shown = Some(shown);
+                heavy
+            }
+            // The next look says it to whoever looks.
+            Err(problem) => {
+                tracing::debug!(process = %self.process, %problem, "a terminal cannot be followed");
+                true
+            }
+        }
+    }
+
+    /// Lets the screen go; to make it again costs no more than to read its checkpoint.
+    async fn give_up(&mut self) {
+        if let Some(mut shown) = self.shown.take()
+            && shown.offset() != self.saved
+        {
+            self.keep(&mut shown).await;
+        }
     }
 
     /// Catches up and leaves a checkpoint there.
@@ -175,8 +221,23 @@ impl Keeper {
             if self.inner.halt.is_cancelled() {
                 return Err(problem::shutting_down());
             }
-            match self.inner.store.read_output(&self.process, shown.offset(), PIECE).await {
-                Ok(Some(chunk)) => shown.feed(&chunk.data),
+            // Fed once with an ear for queries, and piece by piece, so that an answer says what it answers.
+            let fresh = self.replies.is_some() && shown.offset() >= self.answered;
+            let read = if fresh {
+                self.inner.store.read_moment(&self.process, shown.offset(), PIECE).await
+            } else {
+                let old = usize::try_from(self.answered.saturating_sub(shown.offset())).unwrap_or(usize::MAX);
+                let limit = if self.replies.is_some() { PIECE.min(old) } else { PIECE };
+                self.inner.store.read_output(&self.process, shown.offset(), limit).await
+            };
+            match read {
+                Ok(Some(chunk)) => {
+                    let asked = shown.feed(&chunk.data);
+                    if fresh {
+                        self.answered = shown.offset();
+                        self.reply(asked, chunk.at);
+                    }
+                }
                 Ok(None) => break,
                 Err(Error::Dropped { first_kept, .. }) => shown.skip_to(first_kept),
                 Err(error) => return Err(error.into()),
@@ -187,6 +248,16 @@ impl Keeper {
             tokio::task::yield_now().await;
         }
         Ok(shown)
+    }
+
+    fn reply(&self, data: Vec<u8>, asked_at: DateTime<Utc>) {
+        let young = clock::now().signed_duration_since(asked_at).to_std().is_ok_and(|age| age < YOUNG);
+        if let Some(replies) = &self.replies
+            && !data.is_empty()
+            && young
+        {
+            replies.give(self.answered, data);
+        }
     }
 
     async fn rebuilt(
@@ -222,7 +293,8 @@ impl Keeper {
             if let Ok(room) = terminals.room.clone().try_acquire_owned() {
                 return Ok(room);
             }
-            terminals.pressed.notify_waiters();
+            // Who has waited longest has nothing to do.
+            terminals.pressed.notify_one();
             tokio::select! {
                 () = self.inner.halt.cancelled() => return Err(problem::shutting_down()),
                 room = terminals.room.clone().acquire_owned() => return room.map_err(|_| problem::shutting_down()),
@@ -232,9 +304,9 @@ impl Keeper {
     }
 }
 
-/// Where the output ends by now, when that has changed; None when no more will come. Waits for ever without a source.
-async fn news(progress: &mut Option<watch::Receiver<Progress>>) -> Option<u64> {
+/// Whether there was something printed, or nothing more will be, but not before `rested`. Waits for ever without a source.
+async fn news(progress: &mut Option<watch::Receiver<Progress>>, rested: Instant) -> bool {
     let Some(progress) = progress else { return std::future::pending().await };
-    progress.changed().await.ok()?;
-    Some(progress.borrow_and_update().end)
+    time::sleep_until(rested).await;
+    progress.changed().await.is_ok()
 }

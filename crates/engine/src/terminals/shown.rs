@@ -56,17 +56,19 @@ impl Shown {
         self.settle();
     }
 
-    pub(super) fn feed(&mut self, mut bytes: &[u8]) {
+    /// Returns what the terminal answers to queries, which is nobody's input when the output is old.
+    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Vec<u8> {
+        let mut replies = vec![];
         while !bytes.is_empty() {
             let next = self.sizes.iter().map(|change| change.offset).find(|offset| *offset > self.offset);
             let room = next.map_or(u64::MAX, |next| next - self.offset);
             let (now, later) = bytes.split_at(usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len()));
-            // Answers to queries in old output are nobody's input.
-            self.survive(|screen| drop(screen.feed(now)));
+            replies.extend(self.survive(|screen| screen.feed(now)).unwrap_or_default());
             self.offset += now.len() as u64;
             self.settle();
             bytes = later;
         }
+        replies
     }
 
     fn settle(&mut self) {
@@ -114,7 +116,9 @@ impl Shown {
         let (cols, rows) = self.screen.size();
         // It is made from text.
         let data = String::from_utf8_lossy(&bytes).into_owned();
-        Painting { data, offset: self.offset, size: TerminalSize { cols, rows } }
+        // What is unfinished is not painted: it comes with the output.
+        let offset = self.offset.saturating_sub(self.screen.waiting());
+        Painting { data, offset, size: TerminalSize { cols, rows } }
     }
 
     pub(super) fn scene(&mut self) -> Scene {

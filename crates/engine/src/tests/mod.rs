@@ -1,6 +1,8 @@
 //! The engine over scripted guests: lives of sandboxes, lives of processes, and what a restart finds.
 
 mod approvals;
+mod attach;
+mod asking;
 mod budgets;
 pub(crate) mod disk;
 mod forks;
@@ -15,12 +17,14 @@ mod pause;
 mod pools;
 mod processes;
 mod restart;
+mod restarts;
 mod script;
 mod secrets;
 mod sessions;
 mod snapshots;
 mod terminals;
 mod transfers;
+mod webhooks;
 
 use std::{
     path::{Path, PathBuf},

@@ -1,6 +1,7 @@
 //! A provider whose guests follow a script instead of running commands: enough of the protocol to show what the engine
 //! does with a guest that answers, dies, or outlives the engine. What real guests do is shown with real ones.
 
+mod asking;
 mod guest;
 pub(super) mod kernel;
 
@@ -25,6 +26,7 @@ use sandbar_guest::protocol::guest_server::GuestServer;
 use sandbar_provider::{Counters, Error, Found, Guest as Client, HostReport, Provider, Spec};
 use tokio::{net::UnixListener, sync::watch};
 
+pub(super) use asking::Fault;
 pub(super) use guest::{Script, exit, forget};
 use kernel::Kernel;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use sandbar_api::{
-    ApprovalState, Code, CreateSandbox, CreateSession, CreateToken, Problem, Role, SandboxState, Session, SessionState,
-    SetBudget, TerminalSize,
+    ApprovalState, Code, CreateSandbox, CreateSession, CreateToken, Problem, Restart, Role, SandboxState, Session,
+    SessionState, SetBudget, TerminalSize, WorkspaceSource,
 };
 use sandbar_gateway::Question;
 use sandbar_policy::Host;
@@ -23,7 +23,7 @@ fn running(name: &str, argv: &[&str]) -> CreateSession {
 
 impl Bed {
     async fn begin(&self, request: CreateSession) -> Result<Session, Problem> {
-        self.engine.create_session(&owner(), request).await
+        Ok(self.engine.create_session(&owner(), request, None).await?.session)
     }
 
     async fn session(&self, of: &str) -> Result<Session, Problem> {
@@ -100,6 +100,50 @@ async fn what_fails_leaves_nothing() -> Tested {
 }
 
 #[tokio::test]
+async fn one_key_makes_one_session_with_all_it_has() -> Tested {
+    let mut bed = Bed::new().await?;
+    let request = CreateSession {
+        env: [("A".to_owned(), "1".to_owned())].into(),
+        ttl: Some("1h".parse()?),
+        cwd: Some("/tmp".into()),
+        restart: Some(Restart::Always),
+        ..running("agent", &["slow"])
+    };
+    let owner = owner();
+    let make = |_| bed.engine.create_session(&owner, request.clone(), Some("key"));
+    let made = futures_util::future::try_join_all((0..10).map(make)).await?;
+    assert_eq!(made.iter().filter(|made| !made.replayed).count(), 1);
+    for one in &made {
+        assert_eq!((&one.session.id, one.session.terminals.len()), (&made[0].session.id, 1), "whole for everybody");
+    }
+    let sandbox = bed.engine.get("agent").await?;
+    assert_eq!(sandbox.env.get("A").map(String::as_str), Some("1"));
+    assert_eq!(sandbox.expires_at.map(|at| at - sandbox.created_at), Some(chrono::TimeDelta::hours(1)));
+    let [process] = &bed.engine.processes("agent").await?[..] else { return Err("one was started".into()) };
+    assert_eq!((process.cwd.as_str(), process.restart), ("/tmp", Some(Restart::Always)));
+    let other = bed.engine.create_session(&owner, named("other"), Some("key")).await;
+    assert_eq!(code(other.map(drop)), Some(Code::IdempotencyMismatch));
+    bed.restart().await?;
+    let again = bed.engine.create_session(&owner, request, Some("key")).await?;
+    assert!(again.replayed && again.session.id == made[0].session.id);
+
+    // What failed stays failed under its key, and takes no name.
+    for _ in 0..2 {
+        let failed = bed.engine.create_session(&owner, running("broken", &["no-such-command"]), Some("other")).await;
+        assert!(matches!(code(failed.map(drop)), Some(Code::CommandNotFound | Code::SandboxGone)));
+    }
+    bed.begin(named("broken")).await?;
+    // A server that died before the command was started: whoever repeats the request gets all of it.
+    let half = running("half", &["sleep"]);
+    let key = crate::create::idempotency_key(&owner, "half", "session", &half)?;
+    let sandbox = CreateSandbox { name: Some("half".into()), ..CreateSandbox::default() };
+    bed.engine.birth(&owner, sandbox, None, Some(key)).await?;
+    let whole = bed.engine.create_session(&owner, half, Some("half")).await?;
+    assert_eq!((whole.replayed, whole.session.terminals.len()), (true, 1));
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_cannot_be_meant_changes_nothing() -> Tested {
     let bed = Bed::new().await?;
     bed.begin(named("agent")).await?;
@@ -116,6 +160,12 @@ async fn what_cannot_be_meant_changes_nothing() -> Tested {
         (CreateSession { template: Some("none".into()), ..named("x") }, Code::UnknownTemplate),
         (CreateSession { secrets: vec!["NONE".into()], ..named("x") }, Code::UnknownSecret),
         (CreateSession { command: None, ..size(80, 24) }, Code::BadRequest),
+        (CreateSession { restart: Some(Restart::Always), ..named("x") }, Code::BadRequest),
+        (CreateSession { cwd: Some("/tmp".into()), ..named("x") }, Code::BadRequest),
+        (CreateSession { cwd: Some("/..".into()), ..running("x", &["sleep"]) }, Code::PathOutside),
+        (CreateSession { env: [("=".to_owned(), String::new())].into(), ..named("x") }, Code::BadEnv),
+        (CreateSession { ttl: Some("0s".parse()?), ..named("x") }, Code::BadDuration),
+        (CreateSession { workspace: WorkspaceSource::Bind { path: "x".into() }, ..named("x") }, Code::BadPath),
         (size(0, 24), Code::BadRequest),
         (size(80, 10_000), Code::BadRequest),
         (running("x", &[]), Code::BadCommand),

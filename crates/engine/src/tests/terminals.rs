@@ -12,41 +12,41 @@ use super::{
 };
 use crate::{Look, TranscriptQuery, terminals::MOST_SCREENS};
 
-const SIZE: TerminalSize = TerminalSize { cols: 20, rows: 5 };
+pub(super) const SIZE: TerminalSize = TerminalSize { cols: 20, rows: 5 };
 
-struct Terminal {
-    bed: Bed,
-    process: Process,
-    guest: Script,
+pub(super) struct Terminal {
+    pub(super) bed: Bed,
+    pub(super) process: Process,
+    pub(super) guest: Script,
 }
 
 impl Terminal {
-    async fn start() -> Result<Self, Box<dyn std::error::Error>> {
+    pub(super) async fn start() -> Result<Self, Box<dyn std::error::Error>> {
         let bed = Bed::new().await?;
         bed.create("a").await?;
         Self::of(bed).await
     }
 
-    async fn of(bed: Bed) -> Result<Self, Box<dyn std::error::Error>> {
+    pub(super) async fn of(bed: Bed) -> Result<Self, Box<dyn std::error::Error>> {
         let request = StartProcess { terminal: Some(SIZE), ..command(&["sleep"]) };
         let process = bed.engine.start_process("a", request).await?;
         let guest = bed.provider.get(&process.sandbox).ok_or("no sandbox")?.guest.clone();
         Ok(Self { bed, process, guest })
     }
 
-    fn id(&self) -> &str {
+    pub(super) fn id(&self) -> &str {
         self.process.id.as_str()
     }
 
     /// Returns when it is stored.
-    async fn print(&self, text: &[u8]) -> Result<u64, Box<dyn std::error::Error>> {
+    pub(super) async fn print(&self, text: &[u8]) -> Result<u64, Box<dyn std::error::Error>> {
         self.guest.write(self.id(), text);
         let want = self.guest.play(self.id()).ok_or("no play")?.output.len() as u64;
         self.stored(want).await?;
         Ok(want)
     }
 
-    async fn stored(&self, want: u64) -> Result<(), String> {
+    pub(super) async fn stored(&self, want: u64) -> Result<(), String> {
         let stored = || async {
             Some(self.bed.engine.process("a", self.id()).await.ok()?.output.end).filter(|end| *end == want)
         };
@@ -57,7 +57,7 @@ impl Terminal {
         self.bed.engine.screen("a", self.id()).await
     }
 
-    async fn end(&self) -> Tested {
+    pub(super) async fn end(&self) -> Tested {
         self.guest.change(self.id(), |play| {
             play.exit = script::exit(3, 0, sandbar_guest::protocol::ExitReason::ByItself);
         });

@@ -6,6 +6,7 @@ mod certificates;
 mod client;
 mod decisions;
 mod names;
+mod outbound;
 mod placeholders;
 mod real;
 mod server;

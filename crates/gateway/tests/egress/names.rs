@@ -17,13 +17,13 @@ use crate::{
 };
 
 /// Answers A questions with the addresses it is given, one set after the other, and AAAA with none.
-struct Dns {
-    address: SocketAddr,
+pub(crate) struct Dns {
+    pub(crate) address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Dns {
-    async fn start(answers: Vec<Vec<Ipv4Addr>>) -> Self {
+    pub(crate) async fn start(answers: Vec<Vec<Ipv4Addr>>) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
         let address = socket.local_addr().expect("an address");
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -57,7 +57,7 @@ impl Dns {
         Self { address, asked }
     }
 
-    fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.asked.lock().expect("lock").len()
     }
 }

@@ -1,16 +1,20 @@
 //! The guest over a real socket, in an ordinary process: no namespaces, and nothing is confined. This file is also the
 //! guest itself, re-executed, because a test harness has threads and the guest must not.
 
+mod answers;
 mod archives;
 mod cgroups;
 mod files;
 mod input;
 mod limits;
+mod look;
 mod output;
 mod probe;
 mod processes;
+mod responses;
 mod support;
 mod terminal;
+mod writers;
 
 use std::{future::Future, io::Write, pin::Pin, process::ExitCode, time::Duration};
 
@@ -78,9 +82,36 @@ const TESTS: &[Test] = tests! {
     terminal:
         is_a_terminal_of_its_size,
         resizes,
+        tells_from_where_its_size_holds,
         interrupts_and_ends_by_keys,
         loses_no_output,
         may_be_left_and_opened_again;
+    writers:
+        count_alone,
+        resume_where_they_were_cut_off,
+        end_once,
+        are_forgotten;
+    responses:
+        are_typed_once_and_count_nowhere,
+        are_dropped_when_nobody_reads,
+        are_never_typed_by_halves,
+        are_for_terminals;
+    look:
+        sees_what_is_hidden,
+        sees_who_works,
+        sees_output_that_waits,
+        is_for_running_terminals;
+    answers:
+        are_typed_once,
+        are_not_typed_after_output,
+        are_not_typed_after_output_that_nobody_has_read,
+        are_not_typed_while_output_waits,
+        are_not_typed_where_nothing_is_taken,
+        are_not_typed_after_input,
+        do_not_wait_behind_what_nobody_reads,
+        are_typed_whole,
+        replace_each_other,
+        have_bounds;
     files:
         round_trip_and_range,
         broken_upload_changes_nothing,

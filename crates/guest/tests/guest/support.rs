@@ -11,12 +11,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
+use bytes::Bytes;
+use rustix::{
+    process::{Pid, Signal},
+    thread::{CapabilitySet, CapabilitySets, Gid, Uid},
+};
 use sandbar_guest::{
     Group,
     protocol::{
-        CODE_KEY, Exit, FollowEvent, FollowFrom, FollowRequest, ListRequest, ProcessStatus, SignalRequest,
-        StartRequest, Stream, follow_event::Event, follow_request::Message, guest_client::GuestClient,
+        CODE_KEY, Exit, FollowEvent, FollowFrom, FollowRequest, ListRequest, LookReply, LookRequest, ProcessStatus,
+        SignalRequest, StartRequest, Stream, TerminalSize, WriteInputRequest, follow_event::Event,
+        follow_request::Message, guest_client::GuestClient,
     },
 };
 use tempfile::TempDir;
@@ -188,6 +193,32 @@ impl Guest {
             cwd: self.directory.path().display().to_string(),
             ..StartRequest::default()
         }
+    }
+
+    /// Like `script`, with a terminal.
+    pub(crate) fn terminal(&self, id: &str, script: &str) -> StartRequest {
+        StartRequest { terminal: Some(TerminalSize { cols: 91, rows: 33 }), ..self.script(id, script) }
+    }
+
+    pub(crate) async fn write(&self, request: WriteInputRequest) -> Result<u64, Status> {
+        let request = WriteInputRequest { process_id: "p".into(), ..request };
+        self.client.clone().write_input(request).await.map(|reply| reply.into_inner().offset)
+    }
+
+    /// As somebody without a name.
+    pub(crate) async fn keys(&self, keys: &[u8]) -> Result<u64, Status> {
+        self.write(WriteInputRequest { data: Bytes::copy_from_slice(keys), ..WriteInputRequest::default() }).await
+    }
+
+    pub(crate) async fn look(&self) -> Result<LookReply, Status> {
+        self.client.clone().look(LookRequest { process_id: "p".into() }).await.map(tonic::Response::into_inner)
+    }
+
+    /// Stands still, while what it runs goes on, until told otherwise.
+    pub(crate) fn freeze(&self, frozen: bool) -> Outcome {
+        let pid = Pid::from_raw(self.pid().try_into()?).ok_or("no pid")?;
+        let signal = if frozen { Signal::STOP } else { Signal::CONT };
+        Ok(rustix::process::kill_process(pid, signal)?)
     }
 
     pub(crate) async fn run(&self, request: StartRequest) -> Outcome<Ended> {

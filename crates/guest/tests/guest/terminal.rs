@@ -1,12 +1,14 @@
 //! Processes with a terminal.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use sandbar_guest::protocol::{ResizeRequest, StartRequest, TerminalSize, WriteInputRequest};
 
-use crate::support::{Guest, Outcome, code_of};
+use crate::support::{Guest, Outcome, code_of, until};
 
 fn request(guest: &Guest, script: &str) -> StartRequest {
-    StartRequest { terminal: Some(TerminalSize { cols: 91, rows: 33 }), ..guest.script("p", script) }
+    guest.terminal("p", script)
 }
 
 async fn keys(guest: &Guest, keys: &'static [u8], eof: bool) -> Outcome {
@@ -16,9 +18,9 @@ async fn keys(guest: &Guest, keys: &'static [u8], eof: bool) -> Outcome {
     Ok(())
 }
 
-async fn resize(guest: &Guest, cols: u32, rows: u32) -> Result<(), tonic::Status> {
+async fn resize(guest: &Guest, cols: u32, rows: u32) -> Result<Option<u64>, tonic::Status> {
     let request = ResizeRequest { process_id: "p".into(), size: Some(TerminalSize { cols, rows }) };
-    guest.client.clone().resize(request).await.map(|_| ())
+    guest.client.clone().resize(request).await.map(|reply| reply.into_inner().offset)
 }
 
 pub(crate) async fn is_a_terminal_of_its_size(guest: Guest) -> Outcome {
@@ -46,6 +48,25 @@ pub(crate) async fn resizes(guest: Guest) -> Outcome {
     let guest = Guest::start().await?;
     guest.client.clone().start(guest.script("p", "exec sleep 1000")).await?;
     assert_eq!(code_of(resize(&guest, 120, 40).await), "no_terminal");
+    Ok(())
+}
+
+pub(crate) async fn tells_from_where_its_size_holds(guest: Guest) -> Outcome {
+    let script = "trap 'printf after; exit' WINCH; : > ready; while [ ! -e go ]; do sleep 0.01; done; printf before; \
+                  : > printed; while :; do sleep 0.01; done";
+    guest.client.clone().start(request(&guest, script)).await?;
+    until("the trap", || guest.path("ready").exists()).await?;
+    // The guest has not read what is printed when it is asked for the size.
+    guest.freeze(true)?;
+    std::fs::write(guest.path("go"), "")?;
+    until("the output", || guest.path("printed").exists()).await?;
+    let call = resize(&guest, 120, 40);
+    tokio::pin!(call);
+    let early = tokio::time::timeout(Duration::from_millis(20), &mut call).await;
+    assert!(early.is_err(), "a frozen guest answered: {early:?}");
+    guest.freeze(false)?;
+    assert_eq!(call.await?, Some(6));
+    assert_eq!(guest.follow("p", 0).await?.until_end().await?.text(), "beforeafter");
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sandbar_api::{Root, SandboxId};
 use sandbar_guest::protocol::{HelloRequest, VERSION};
 
-use super::{Case, Outcome, Subject, inside::run, same};
+use super::{Case, Outcome, Subject, inside::run, same, terminal::a_terminal_is_seen_to_ask_and_answered_once};
 use crate::{Error, Found, Provider, Spec, cases};
 
 pub(super) fn all<S: Subject>() -> Vec<Case<S>> {
@@ -21,6 +21,7 @@ pub(super) fn all<S: Subject>() -> Vec<Case<S>> {
         neighbours_do_not_see_each_other,
         many_at_once,
         the_host_is_probed_from_inside,
+        a_terminal_is_seen_to_ask_and_answered_once,
     ]
 }
 

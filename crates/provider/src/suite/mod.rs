@@ -4,6 +4,7 @@
 mod cases;
 mod gate;
 mod inside;
+mod terminal;
 
 use std::{future::Future, pin::Pin, process::ExitCode, sync::Arc};
 

@@ -1,6 +1,7 @@
 //! One file for each family of verbs: its options, and what it does through the client.
 
 pub(crate) mod approval;
+pub(crate) mod attach;
 pub(crate) mod budget;
 pub(crate) mod completions;
 pub(crate) mod cp;
@@ -20,7 +21,9 @@ pub(crate) mod sandbox;
 pub(crate) mod secret;
 pub(crate) mod session;
 pub(crate) mod session_attach;
+pub(crate) mod session_show;
 pub(crate) mod snapshot;
 pub(crate) mod template;
 pub(crate) mod token;
 pub(crate) mod usage;
+pub(crate) mod webhook;

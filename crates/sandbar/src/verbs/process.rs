@@ -4,20 +4,22 @@ use std::io::IsTerminal as _;
 
 use chrono::Utc;
 use futures_util::StreamExt as _;
-use sandbar_api::{ExitReason, Process, ProcessList, ProcessState, StartProcess, Stream};
+use sandbar_api::{Control, ExitReason, Process, ProcessList, ProcessState, StartProcess, Stream};
 use sandbar_client::{Client, OutputItem};
 use sandbar_terminal::{InputModes, Neutral, Titles, neutral::RESTORE};
 
 use crate::{
-    args::CommandOptions,
-    attach::{Attachment, End, Manner},
+    args::{CommandOptions, RestartWhen},
+    attach::Attachment,
     context::Context,
     exit::{self, Failure},
     print::{Printer, written},
+    running::Running,
     spinner, table,
-    terminal::{self, Raw, Signals},
+    terminal::{self, Signals},
     text::{self, inert},
     verbs::sandbox::unique,
+    visit::{Chord, End, Manner, Visit},
 };
 
 /// Run a command in a sandbox
@@ -39,6 +41,10 @@ pub(crate) struct Exec {
     /// Print the process id and let it run
     #[arg(short, long, conflicts_with_all = ["interactive", "tty"])]
     pub detach: bool,
+
+    /// Start it again when it ends, until it is killed or keeps dying
+    #[arg(long, value_name = "WHEN", value_enum, requires = "detach")]
+    pub restart: Option<RestartWhen>,
 
     #[command(flatten)]
     pub options: CommandOptions,
@@ -106,14 +112,23 @@ pub(crate) fn request(command: Vec<String>, options: &CommandOptions, stdin: boo
     if let (Some(_), Ok(term)) = (terminal, std::env::var("TERM")) {
         env.entry("TERM".into()).or_insert(term);
     }
-    Ok(StartProcess { argv: command, env, cwd: options.cwd.clone(), terminal, stdin, timeout: options.timeout })
+    Ok(StartProcess {
+        argv: command,
+        env,
+        cwd: options.cwd.clone(),
+        terminal,
+        stdin,
+        timeout: options.timeout,
+        restart: None,
+    })
 }
 
 pub(crate) async fn exec(args: Exec, context: &Context) -> Result<u8, Failure> {
     let client = context.client()?;
     let print = context.print;
     let forward_input = (args.interactive || args.options.tty) && !terminal::stdin_is_null();
-    let request = request(args.command, &args.options, forward_input)?;
+    let mut request = request(args.command, &args.options, forward_input)?;
+    request.restart = args.restart.map(Into::into);
     if args.detach {
         let process = spinner::during("starting", client.start_process(&args.sandbox, &request)).await?;
         if print.json {
@@ -139,16 +154,14 @@ pub(crate) async fn start_and_attach(
         process = start => process?,
         code = signals.interrupted() => return Err(Failure::Quiet(code)),
     };
-    let raw = if request.terminal.is_some() {
-        Raw::enter().map_err(Failure::io("failed to put the terminal into raw mode"))?
-    } else {
-        None
-    };
+    let running = Running { client, sandbox, process: &process, print };
     let forward_input = request.stdin;
-    let manner = Manner::Ours;
-    let end = Attachment { client, sandbox, process: &process, forward_input, manner, print }.drive(signals).await;
-    drop(raw);
-    match end? {
+    if request.terminal.is_none() {
+        return Attachment { running, forward_input }.drive(signals).await;
+    }
+    let (manner, control, chord) = (Manner::Ours, Control::Take, Chord::None);
+    let visit = Visit { running, name: sandbox, manner, control, chord, forward_input };
+    match visit.drive(signals).await? {
         End::Exit(code) => Ok(code),
         End::Detached => Err(Failure::new(exit::SANDBAR, "the command was left before its end")),
     }

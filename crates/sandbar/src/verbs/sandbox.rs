@@ -48,41 +48,67 @@ pub(crate) struct Create {
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
 
-    /// Set a variable for everything that runs in it; without a value it is taken from the environment of this command
-    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = variable)]
-    env: Vec<(String, String)>,
-
-    /// Delete it after this long, for example 90m or 7d
-    #[arg(long, value_name = "DURATION")]
-    ttl: Option<HumanDuration>,
-
-    /// Bring a directory in as /workspace: a copy of it, or with :rw the directory itself (on the server's host)
-    #[arg(short, long, value_name = "DIR[:rw]", value_parser = workspace)]
-    workspace: Option<Workspace>,
-
-    /// Let it connect to this: HOST[:PORTS] [METHODS] [PATH] or @SET, as in `net allow`
-    #[arg(long, value_name = "RULE", value_parser = rule)]
-    allow: Vec<String>,
-
-    /// Ask a person before it connects to this
-    #[arg(long, value_name = "RULE", value_parser = rule)]
-    ask: Vec<String>,
-
-    /// Refuse this to it, whatever else allows it
-    #[arg(long, value_name = "RULE", value_parser = rule)]
-    deny: Vec<String>,
-
-    /// Let it use this secret, which it never sees
-    #[arg(long = "secret", value_name = "NAME")]
-    secrets: Vec<String>,
-
-    /// Let it spend the budget of this session too: its id or name, or the id or name of a sandbox of it
-    #[arg(long, value_name = "SESSION|SANDBOX")]
-    parent: Option<String>,
+    #[command(flatten)]
+    options: SandboxOptions,
 
     /// Repeating the same creation with the same key returns the same sandbox
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+}
+
+/// What a sandbox is made with; shared by `create` and `session new`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SandboxOptions {
+    /// Set a variable for everything that runs in it; without a value it is taken from the environment of this command
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = variable)]
+    pub env: Vec<(String, String)>,
+
+    /// Delete it after this long, for example 90m or 7d
+    #[arg(long, value_name = "DURATION")]
+    pub ttl: Option<HumanDuration>,
+
+    /// Bring a directory in as /workspace: a copy of it, or with :rw the directory itself (on the server's host)
+    #[arg(short, long, value_name = "DIR[:rw]", value_parser = workspace)]
+    pub workspace: Option<Workspace>,
+
+    /// Let it connect to this: HOST[:PORTS] [METHODS] [PATH] or @SET, as in `net allow`
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    pub allow: Vec<String>,
+
+    /// Ask a person before it connects to this
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    pub ask: Vec<String>,
+
+    /// Refuse this to it, whatever else allows it
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    pub deny: Vec<String>,
+
+    /// Let it use this secret, which it never sees
+    #[arg(long = "secret", value_name = "NAME")]
+    pub secrets: Vec<String>,
+
+    /// Let it spend the budget of this session too: its id or name, or the id or name of a sandbox of it
+    #[arg(long, value_name = "SESSION|SANDBOX")]
+    pub parent: Option<String>,
+}
+
+impl SandboxOptions {
+    /// Of a sandbox, or of a session's.
+    pub(crate) async fn request(self, client: &Client) -> Result<CreateSandbox, Failure> {
+        let parent = match &self.parent {
+            Some(parent) => Some(session_of(client, parent).await?),
+            None => None,
+        };
+        Ok(CreateSandbox {
+            env: unique("variable", self.env)?,
+            ttl: self.ttl,
+            workspace: source(self.workspace.as_ref())?,
+            parent,
+            network: NetworkPolicy { allow: self.allow, ask: self.ask, deny: self.deny },
+            secrets: self.secrets,
+            ..CreateSandbox::default()
+        })
+    }
 }
 
 /// Which sandboxes, by id or name.
@@ -136,29 +162,19 @@ fn state() -> impl clap::builder::TypedValueParser<Value = SandboxState> {
 pub(crate) async fn create(args: Create, context: &Context) -> Result<u8, Failure> {
     let client = context.client()?;
     let begin = Instant::now();
-    let parent = match &args.parent {
-        Some(parent) => Some(session_of(&client, parent).await?),
-        None => None,
-    };
+    let workspace = args.options.workspace.clone();
     let request = CreateSandbox {
         name: args.name,
         template: args.template,
         labels: unique("label", args.labels)?,
-        env: unique("variable", args.env)?,
-        ttl: args.ttl,
-        workspace: source(args.workspace.as_ref())?,
         from: args.from,
-        session: None,
-        parent,
-        network: NetworkPolicy { allow: args.allow, ask: args.ask, deny: args.deny },
-        secrets: args.secrets,
+        ..args.options.request(&client).await?
     };
     let created = spinner::during("creating", client.create(&request, args.idempotency_key.as_deref())).await?;
     let sandbox = created.sandbox;
     // A replay has its workspace already, perhaps with work in it.
     if !created.replayed {
-        spinner::during("copying the workspace", fill(&client, &sandbox, args.workspace.as_ref(), context.print))
-            .await?;
+        spinner::during("copying the workspace", fill(&client, &sandbox, workspace.as_ref(), context.print)).await?;
     }
     let print = context.print;
     if print.json {
@@ -262,18 +278,28 @@ pub(crate) fn joined(pairs: &BTreeMap<String, String>) -> String {
 
 pub(crate) async fn rm(args: &Rm, context: &Context) -> Result<u8, Failure> {
     let client = context.client()?;
+    let gone = |code| args.force && matches!(code, Code::UnknownSandbox | Code::SandboxGone);
+    removed("", &args.which.sandboxes, context, gone, async |name| client.delete(name).await).await
+}
+
+/// Deletes each, tells so, and lists them where JSON is asked for; what is `gone` already is fine.
+pub(crate) async fn removed(
+    what: &str,
+    names: &[String],
+    context: &Context,
+    gone: impl Fn(Code) -> bool,
+    mut delete: impl AsyncFnMut(&str) -> Result<(), sandbar_client::Error>,
+) -> Result<u8, Failure> {
     let print = context.print;
     let mut deleted = Vec::new();
-    let outcome = each(&args.which.sandboxes, context, async |name| {
+    let outcome = each(names, context, async |name| {
         let begin = Instant::now();
-        match spinner::during(format!("deleting {}", inert(name)), client.delete(name)).await {
-            Err(error) if args.force && matches!(error.code(), Some(Code::UnknownSandbox | Code::SandboxGone)) => {
-                return Ok(());
-            }
+        match spinner::during(format!("deleting {}", inert(name)), delete(name)).await {
+            Err(error) if error.code().is_some_and(&gone) => return Ok(()),
             outcome => outcome?,
         }
         if !print.json {
-            print.say(format!("deleted {} in {}", inert(name), text::took(begin.elapsed())));
+            print.say(format!("deleted {what}{} in {}", inert(name), text::took(begin.elapsed())));
         }
         deleted.push(name.to_owned());
         Ok(())

@@ -10,14 +10,13 @@ use sandbar_api::{
     SecretList, SetSecret,
     secret::{MAX_SECRET, check_name},
 };
-use tokio::io::AsyncReadExt as _;
 
 use crate::{
     context::Context,
     exit::{self, Failure},
+    hidden::hidden,
     print::Printer,
     spinner, table,
-    terminal::{Raw, Signals},
     text::{self, inert},
     verbs::{net::changed, sandbox::each},
 };
@@ -156,68 +155,9 @@ fn bounded(source: impl std::io::Read) -> std::io::Result<Vec<u8>> {
 
 async fn read_input(name: &str, print: Printer) -> Result<Vec<u8>, Failure> {
     if std::io::stdin().is_terminal() {
-        return prompt(name, print).await;
+        return hidden(&format!("value of {}", inert(name)), MAX_SECRET, print).await;
     }
     bounded(std::io::stdin().lock()).map_err(Failure::io("failed to read the value from standard input"))
-}
-
-/// Asks without showing what is typed. The terminal is raw, so that not even an interrupt leaves it without echo.
-async fn prompt(name: &str, print: Printer) -> Result<Vec<u8>, Failure> {
-    let mut signals = Signals::install().map_err(Failure::io("failed to listen for signals"))?;
-    print.ask(format!("value of {}, which is not shown: ", inert(name)));
-    let raw = Raw::enter().map_err(Failure::io("failed to hide what is typed"))?;
-    let mut stdin = tokio::io::stdin();
-    let mut typed = Typed::default();
-    let outcome = loop {
-        let mut byte = [0];
-        let read = tokio::select! {
-            read = stdin.read(&mut byte) => read,
-            code = signals.interrupted() => break Err(Failure::Quiet(code)),
-        };
-        match read {
-            Err(error) => break Err(Failure::io("failed to read the value")(error)),
-            Ok(0) => break Ok(()),
-            Ok(_) => match typed.take(byte[0]) {
-                Key::More => {}
-                Key::End => break Ok(()),
-                Key::Interrupt => break Err(Failure::Quiet(130)),
-            },
-        }
-    };
-    drop(raw);
-    print.say("");
-    outcome.map(|()| typed.value)
-}
-
-#[derive(Default)]
-struct Typed {
-    value: Vec<u8>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Key {
-    More,
-    End,
-    Interrupt,
-}
-
-impl Typed {
-    /// What a terminal in its usual mode does with the keys.
-    fn take(&mut self, key: u8) -> Key {
-        match key {
-            b'\r' | b'\n' | 0x04 => return Key::End,
-            0x03 | 0x1c => return Key::Interrupt,
-            0x15 => self.value.clear(),
-            0x08 | 0x7f => {
-                // A letter may have several bytes.
-                while self.value.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
-            }
-            // Pasted beyond any limit: the rest is noticed, not kept.
-            key if self.value.len() <= MAX_SECRET => self.value.push(key),
-            _ => {}
-        }
-        Key::More
-    }
 }
 
 /// Files and `echo` end with a newline that is no part of the value.
@@ -277,15 +217,5 @@ mod tests {
         let read = bounded(endless).unwrap_or_default();
         assert!(read.len() > MAX_SECRET && read.len() < MAX_SECRET + 8);
         assert_eq!(taken(&read), Err(exit::USAGE));
-    }
-
-    #[test]
-    fn keys_edit_what_is_typed() {
-        let mut typed = Typed::default();
-        for key in "wrong\u{15}sé\u{7f}\u{7f}\u{7f}key".bytes() {
-            assert_eq!(typed.take(key), Key::More);
-        }
-        assert_eq!(typed.value, b"key");
-        assert_eq!((typed.take(b'\r'), typed.take(0x03)), (Key::End, Key::Interrupt));
     }
 }

@@ -1,27 +1,26 @@
 //! `session attach`: in front of what runs in a terminal of a session, until it ends or the visitor leaves.
 
-use std::io::{IsTerminal as _, Write as _};
-
-use sandbar_api::{Process, SandboxId, Session, SessionState, SessionTerminal};
+use sandbar_api::{Control, Process, SandboxId, Session, SessionState, SessionTerminal};
 use sandbar_client::Client;
-use sandbar_terminal::neutral::RESTORE;
 
 use crate::{
-    attach::{Attachment, End, Manner},
     context::Context,
     exit::{self, Failure},
     print::Printer,
-    terminal::{self, Raw, Signals},
-    text::{self, inert},
+    terminal::Signals,
+    text::inert,
+    verbs::attach::{How, Place, brief},
+    visit::Chord,
 };
 
 /// Come back to what runs in a terminal of a session
 ///
-/// Shows what the terminal kept of its output, then goes on with it; what would act on your own terminal rather than draw
-/// (clipboard, titles, queries) is left out. Several may look and type at once. Signals sent to
-/// this client end the client alone.
+/// As `attach` does, which tells the keys: Ctrl-A d leaves and ends nothing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Attach {
+    #[command(flatten)]
+    how: How,
+
     /// Its id or name, or that of a sandbox of it
     session: String,
 
@@ -30,6 +29,7 @@ pub(crate) struct Attach {
 }
 
 pub(crate) async fn attach(args: &Attach, context: &Context) -> Result<u8, Failure> {
+    let how = (args.how.control(), args.how.keys.chord()?);
     let client = context.client()?;
     let mut signals = Signals::install().map_err(Failure::io("failed to listen for signals"))?;
     let session = client.session(&args.session).await?;
@@ -40,7 +40,7 @@ pub(crate) async fn attach(args: &Attach, context: &Context) -> Result<u8, Failu
     let terminal = chosen(&session, args.process.as_deref())?;
     let processes = client.processes(terminal.sandbox.as_str()).await?;
     let process = processes.into_iter().find(|process| process.id == terminal.process);
-    visit(&client, &session, &process.ok_or_else(|| nothing_runs(&session))?, &mut signals, context.print).await
+    visit(&client, &session, &process.ok_or_else(|| nothing_runs(&session))?, how, &mut signals, context.print).await
 }
 
 fn chosen<'s>(session: &'s Session, process: Option<&str>) -> Result<&'s SessionTerminal, Failure> {
@@ -60,9 +60,16 @@ fn chosen<'s>(session: &'s Session, process: Option<&str>) -> Result<&'s Session
 }
 
 pub(crate) fn nothing_runs(session: &Session) -> Failure {
-    let sandbox = session.sandboxes.first().map_or("SANDBOX", SandboxId::as_str);
-    Failure::new(exit::NOT_FOUND, format!("nothing runs in a terminal of {}", called(session)))
-        .hint(format!("Start something with `sandbar exec -t {sandbox} COMMAND`."))
+    let (name, sandbox) = (called(session), session.sandboxes.first().map_or("SANDBOX", SandboxId::as_str));
+    let hint = match (session.restarting.first(), session.crash_loops.first()) {
+        (Some(_), _) => format!("It is about to be started again: try once more, or `sandbar session restart {name}`."),
+        (None, Some(one)) => format!(
+            "It kept dying: look with `sandbar screen {} {}`, start it with `sandbar session restart {name}`.",
+            one.sandbox, one.process
+        ),
+        (None, None) => format!("Start something with `sandbar exec -t {sandbox} COMMAND`."),
+    };
+    Failure::new(exit::NOT_FOUND, format!("nothing runs in a terminal of {name}")).hint(hint)
 }
 
 /// In front of the terminal until its process ends, with its code, or until we leave.
@@ -70,51 +77,26 @@ pub(crate) async fn visit(
     client: &Client,
     session: &Session,
     process: &Process,
+    (control, chord): (Control, Chord),
     signals: &mut Signals,
     print: Printer,
 ) -> Result<u8, Failure> {
-    let sandbox = process.sandbox.as_str();
-    let raw = Raw::enter().map_err(Failure::io("failed to put the terminal into raw mode"))?;
-    let attachment = Attachment {
-        client,
-        sandbox,
-        process,
-        forward_input: !terminal::stdin_is_null(),
-        manner: Manner::Visit,
-        print,
+    let name = called(session);
+    let back = match session.terminals.as_slice() {
+        [] | [_] => format!("sandbar session attach {name}"),
+        _ => format!("sandbar session attach {name} {}", process.id),
     };
-    if std::io::stdout().is_terminal() {
-        attachment.fit().await;
-    }
-    let end = attachment.drive(signals).await;
-    if std::io::stdout().is_terminal() {
-        // A terminal that is gone needs no order.
-        let mut stdout = std::io::stdout().lock();
-        let _ = stdout.write_all(RESTORE).and_then(|()| stdout.flush());
-    }
-    drop(raw);
-    match end? {
-        End::Exit(code) => Ok(code),
-        End::Detached => {
-            let name = called(session);
-            print.say(format!("detached from {name}, which goes on; `sandbar session attach {name}` comes back"));
-            Ok(exit::OK)
-        }
-    }
+    Place { client, process, name: &name, back }.visit(control, chord, signals, print).await
 }
 
 fn called(session: &Session) -> String {
     session.name.as_deref().map_or_else(|| session.id.to_string(), |name| inert(name).into_owned())
 }
 
-pub(crate) fn brief(argv: &[String]) -> String {
-    text::shortened(&text::command(argv), 60)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verbs::session::tests::shown;
+    use crate::verbs::session_show::tests::shown;
 
     #[test]
     fn one_terminal_is_meant_and_of_several_one_is_named() -> Result<(), serde_json::Error> {

@@ -14,7 +14,7 @@ use crate::{
     print::Style,
     spinner, table,
     text::{self, inert},
-    verbs::sandbox::{each, unique},
+    verbs::sandbox::{removed, unique},
 };
 
 /// Keep the files of a sandbox as they are now
@@ -151,25 +151,8 @@ async fn ls(quiet: bool, context: &Context) -> Result<u8, Failure> {
 
 async fn rm(force: bool, snapshots: &[String], context: &Context) -> Result<u8, Failure> {
     let client = context.client()?;
-    let print = context.print;
-    let mut deleted = Vec::new();
-    let outcome = each(snapshots, context, async |name| {
-        let begin = Instant::now();
-        match spinner::during(format!("deleting {}", inert(name)), client.delete_snapshot(name)).await {
-            Err(error) if force && error.code() == Some(Code::UnknownSnapshot) => return Ok(()),
-            outcome => outcome?,
-        }
-        if !print.json {
-            print.say(format!("deleted snapshot {} in {}", inert(name), text::took(begin.elapsed())));
-        }
-        deleted.push(name.to_owned());
-        Ok(())
-    })
-    .await;
-    if print.json {
-        print.json(&serde_json::json!({"deleted": deleted}))?;
-    }
-    outcome
+    let gone = |code| force && code == Code::UnknownSnapshot;
+    removed("snapshot ", snapshots, context, gone, async |name| client.delete_snapshot(name).await).await
 }
 
 pub(crate) async fn fork(args: Fork, context: &Context) -> Result<u8, Failure> {

@@ -1,8 +1,14 @@
 //! Approvals: listed, waited for, answered.
 
+mod live;
+
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::{
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse as _, Response},
+};
 use sandbar_api::{AnswerApproval, Approval, ApprovalList, ApprovalState, Code, HumanDuration, Problem};
 use sandbar_engine::{ApprovalQuery, Engine};
 use serde::Deserialize;
@@ -12,11 +18,14 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     App,
     access::Calling,
-    extract::{Json, Path, Query},
+    extract::{Path, Query, SecretJson},
     problem::{Result, bad_request, shutting_down},
+    sse,
 };
 
 const MAX_LIMIT: u32 = 1000;
+/// Read at once while following.
+const BATCH: u32 = 256;
 /// Below the timeouts of common proxies and clients.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -72,25 +81,37 @@ fn list_query(pairs: Vec<(String, String)>) -> std::result::Result<ApprovalQuery
     Ok(query)
 }
 
-/// List approvals
+/// List or follow approvals
 ///
-/// Newest last. An agent's token sees those of its own session. New ones are told live by `GET /v1/events` with
-/// `type=approval.`.
+/// Newest last. An agent's token sees those of its own session. With `Accept: text/event-stream` those that are open, then
+/// each one whenever something happens to it, live: `data` is the approval as it is by then, `event` its state, `id` the
+/// number of an event of the log. Resume with `Last-Event-ID`.
 #[utoipa::path(
-    get, path = "/v1/approvals", operation_id = "list_approvals", tag = "approvals", params(ListParameters),
+    get, path = "/v1/approvals", operation_id = "list_approvals", tag = "approvals",
+    params(
+        ListParameters,
+        ("Last-Event-ID" = Option<u64>, Header, description = "Where to go on, for a live stream."),
+    ),
     responses(
-        (status = 200, description = "The approvals.", body = ApprovalList),
+        (status = 200, description = "The approvals.",
+            content((ApprovalList = "application/json"), (Approval = "text/event-stream"))),
         (status = 400, description = "`bad_request`"),
         (status = 404, description = "`unknown_sandbox`"),
+        (status = 410, description = "`events_dropped`, with `first_kept`: begin anew"),
     )
 )]
 async fn list(
-    State(engine): State<Engine>,
+    State(app): State<App>,
     Calling(caller): Calling,
     pairs: Query<Vec<(String, String)>>,
-) -> Result<axum::Json<ApprovalList>> {
-    let approvals = engine.approvals(&caller, list_query(pairs.0)?).await?;
-    Ok(axum::Json(ApprovalList { approvals }))
+    headers: HeaderMap,
+) -> Result<Response> {
+    let query = list_query(pairs.0)?;
+    if sse::wanted(&headers) {
+        return live::follow(&app, caller, query, &headers).await;
+    }
+    let approvals = app.engine.approvals(&caller, query).await?;
+    Ok(axum::Json(ApprovalList { approvals }).into_response())
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -135,23 +156,27 @@ fn patience(text: &str) -> std::result::Result<Duration, Problem> {
 
 /// Answer an approval
 ///
-/// Exactly one answer counts, and only before the deadline. An agent's token answers nothing.
+/// Exactly one answer counts, and only before the deadline. An agent's token answers nothing. What a terminal asks is
+/// answered by typing: `delivery` says whether that has happened, and `pending` becomes `typed` or `refused` by itself.
 #[utoipa::path(
     post, path = "/v1/approvals/{approval}/answer", operation_id = "answer_approval", tag = "approvals",
     params(ApprovalPath), request_body = AnswerApproval,
     responses(
         (status = 200, description = "Answered, by this request.", body = Approval),
-        (status = 400, description = "`bad_json`; `bad_answer`: none of its choices, or text where it takes none"),
+        (status = 400, description = "`bad_json`; `bad_answer`: none of its choices, text where it takes none or none \
+            where it takes text, or text with control characters"),
         (status = 403, description = "`forbidden`: an agent, or a role below the one it asks for"),
         (status = 404, description = "`unknown_approval`"),
-        (status = 409, description = "`approval_closed`: answered, expired or withdrawn before"),
+        (status = 409, description = "`approval_closed`: answered, expired or withdrawn before; `screen_moved`: the \
+            terminal shows something else by now and nothing was typed; `wrong_state`: the sandbox is paused"),
+        (status = 413, description = "`too_large`"),
     )
 )]
 async fn answer(
     State(engine): State<Engine>,
     Calling(caller): Calling,
     Path(path): Path<ApprovalPath>,
-    Json(request): Json<AnswerApproval>,
+    SecretJson(request): SecretJson<AnswerApproval>,
 ) -> Result<axum::Json<Approval>> {
     Ok(axum::Json(engine.answer_approval(&caller, &path.approval, request).await?))
 }

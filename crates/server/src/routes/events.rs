@@ -70,13 +70,8 @@ async fn events(State(app): State<App>, Query(query): Query<EventsQuery>, header
     // A browser that connects again repeats the first URL; its Last-Event-ID is newer.
     let seen = if live { last_event_id(&headers)? } else { None };
     let after = seen.or(query.from.map(|from| from.saturating_sub(1)));
-    let mut log = Log {
-        engine: app.engine.clone(),
-        head: app.engine.head(),
-        after: 0,
-        sandbox: query.sandbox,
-        kinds: query.r#type.as_deref().map_or_else(|| Ok(Vec::new()), kinds)?,
-    };
+    let kinds = query.r#type.as_deref().map_or_else(|| Ok(Vec::new()), kinds)?;
+    let mut log = Log::new(&app.engine, query.sandbox, kinds);
     let first = log.begin(after, if live { BATCH } else { limit }).await?;
     if !live {
         return Ok(axum::Json(EventPage { events: log.fill(first, limit).await? }).into_response());
@@ -112,7 +107,7 @@ fn kinds(text: &str) -> std::result::Result<Vec<String>, Problem> {
 }
 
 /// A place in the log.
-struct Log {
+pub(super) struct Log {
     engine: Engine,
     head: watch::Receiver<u64>,
     after: u64,
@@ -122,14 +117,23 @@ struct Log {
 }
 
 /// What was read at once and is wanted.
-struct Batch {
-    events: Vec<Event>,
+pub(super) struct Batch {
+    pub(super) events: Vec<Event>,
     /// There was nothing more to read, wanted or not.
     at_end: bool,
 }
 
 impl Log {
-    async fn begin(&mut self, after: Option<u64>, limit: u32) -> std::result::Result<Batch, Problem> {
+    pub(super) fn new(engine: &Engine, sandbox: Option<String>, kinds: Vec<String>) -> Self {
+        Self { engine: engine.clone(), head: engine.head(), after: 0, sandbox, kinds }
+    }
+
+    /// The newest event's number.
+    pub(super) fn end(&self) -> u64 {
+        *self.head.borrow()
+    }
+
+    pub(super) async fn begin(&mut self, after: Option<u64>, limit: u32) -> std::result::Result<Batch, Problem> {
         self.after = after.unwrap_or(0);
         match self.read(limit).await {
             // Nobody asked for the dropped ones: begin with the first that is kept.
@@ -167,7 +171,7 @@ impl Log {
     }
 
     /// The next events, at least one.
-    async fn wait(&mut self) -> std::result::Result<Vec<Event>, Problem> {
+    pub(super) async fn wait(&mut self) -> std::result::Result<Vec<Event>, Problem> {
         loop {
             let batch = self.read(BATCH).await?;
             if !batch.events.is_empty() {

@@ -114,7 +114,7 @@ async fn start(
     closing: CancellationToken,
 ) -> std::result::Result<(Process, Live, Input), Problem> {
     let ExecRequest { argv, env, cwd, timeout, stdin, max_output: _ } = request;
-    let start = StartProcess { argv, env, cwd, timeout, terminal: None, stdin: stdin.is_some() };
+    let start = StartProcess { argv, env, cwd, timeout, stdin: stdin.is_some(), ..StartProcess::default() };
     let process = engine.start_process(&sandbox, start).await?;
     let guard = KillOnDrop { engine: engine.clone(), process: process.clone(), closing, armed: true };
     let reader = engine.output(&sandbox, process.id.as_str(), Some(0)).await?;

@@ -5,6 +5,7 @@
 //! ones are for agents is said in `roles`.
 
 mod approvals;
+mod attach;
 mod budgets;
 mod docs;
 mod enforcement;
@@ -29,6 +30,7 @@ mod templates;
 mod terminals;
 mod tokens;
 mod usage;
+mod webhooks;
 
 use axum::{Router, middleware};
 use serde::Deserialize;
@@ -52,6 +54,7 @@ fn guarded() -> OpenApiRouter<App> {
         .merge(processes::routes())
         .merge(output::routes())
         .merge(terminals::routes())
+        .merge(attach::routes())
         .merge(files::routes())
         .merge(events::routes())
         .merge(templates::routes())
@@ -67,7 +70,7 @@ fn guarded() -> OpenApiRouter<App> {
 }
 
 fn admin() -> OpenApiRouter<App> {
-    tokens::routes().merge(secrets::managed())
+    tokens::routes().merge(secrets::managed()).merge(webhooks::routes())
 }
 
 /// The document as the routes alone make it.

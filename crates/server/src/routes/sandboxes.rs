@@ -7,6 +7,7 @@ use axum::{
 };
 use sandbar_api::{Code, CreateSandbox, Problem, Sandbox, SandboxPage, SandboxState};
 use sandbar_engine::{Engine, ListQuery};
+use serde::Serialize;
 use utoipa::IntoParams;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -58,19 +59,24 @@ async fn create(
 ) -> Result<Response> {
     let key = idempotency_key(&headers)?;
     let outcome = engine.create(&caller, request, key).await?;
-    let mut response = axum::Json(&outcome.sandbox).into_response();
-    if outcome.replayed {
+    Ok(made(&outcome.sandbox, &format!("/v1/sandboxes/{}", outcome.sandbox.id), outcome.replayed))
+}
+
+/// What was made now, or before with the same key, and where it is.
+pub(super) fn made(what: &impl Serialize, path: &str, replayed: bool) -> Response {
+    let mut response = axum::Json(what).into_response();
+    if replayed {
         response.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
     } else {
         *response.status_mut() = StatusCode::CREATED;
     }
-    if let Ok(location) = HeaderValue::from_str(&format!("/v1/sandboxes/{}", outcome.sandbox.id)) {
+    if let Ok(location) = HeaderValue::from_str(path) {
         response.headers_mut().insert(header::LOCATION, location);
     }
-    Ok(response)
+    response
 }
 
-fn idempotency_key(headers: &HeaderMap) -> std::result::Result<Option<&str>, Problem> {
+pub(super) fn idempotency_key(headers: &HeaderMap) -> std::result::Result<Option<&str>, Problem> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let usable = |text: &&str| (1..=MAX_KEY).contains(&text.len());
     value.to_str().ok().filter(usable).map(Some).ok_or_else(|| {

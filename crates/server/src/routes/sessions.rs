@@ -1,16 +1,19 @@
-//! Sessions: create, list, get, delete. What they may use is in `budgets`.
+//! Sessions: create, list, get, restart, delete. What they may use is in `budgets`.
 
 use axum::{
     extract::State,
-    http::{HeaderValue, StatusCode, header},
-    response::{IntoResponse as _, Response},
+    http::{HeaderMap, StatusCode},
+    response::Response,
 };
-use sandbar_api::{Code, CreateSession, Problem, Session, SessionPage};
-use sandbar_engine::{Engine, SessionQuery};
+use sandbar_api::{Code, CreateSession, Problem, Process, RestartSession, Session, SessionPage};
+use sandbar_engine::{Engine, SessionOutcome, SessionQuery};
 use utoipa::IntoParams;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::SessionPath;
+use super::{
+    SessionPath,
+    sandboxes::{idempotency_key, made},
+};
 use crate::{
     App,
     access::Calling,
@@ -19,36 +22,42 @@ use crate::{
 };
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(create, list)).routes(routes!(get, delete))
+    OpenApiRouter::default().routes(routes!(create, list)).routes(routes!(get, delete)).routes(routes!(restart))
 }
 
 /// Create a session
 ///
 /// Makes a sandbox of the template in a new session, and starts the command in a terminal of it. Answers when all of that
-/// is done; what fails leaves nothing behind.
+/// is done; what fails leaves nothing behind. With an Idempotency-Key a repeat of the same request gives the same session.
 #[utoipa::path(
-    post, path = "/v1/sessions", operation_id = "create_session", tag = "sessions", request_body = CreateSession,
+    post, path = "/v1/sessions", operation_id = "create_session", tag = "sessions",
+    params(("Idempotency-Key" = Option<String>, Header, description = "Up to 255 visible characters of your choice.")),
+    request_body = CreateSession,
     responses(
         (status = 201, description = "Created.", body = Session, headers(("Location" = String, description = "Its path."))),
-        (status = 400, description = "`bad_json`, `bad_name`, `bad_label`, `bad_command`, `bad_template`, `bad_rule`"),
+        (status = 200, description = "Created by an earlier request with this key; as it is now.", body = Session,
+            headers(
+                ("Idempotency-Replayed" = String, description = "`true`"),
+                ("Location" = String, description = "Its path."),
+            )),
+        (status = 400, description = "`bad_json`, `bad_name`, `bad_label`, `bad_env`, `bad_duration`, `bad_path`, `bad_command`, `bad_template`, `bad_rule`"),
+        (status = 403, description = "`forbidden`: binding a directory of the host needs the owner's socket or an admin token."),
         (status = 404, description = "`unknown_template`, `unknown_provider`, `unknown_secret`"),
         (status = 409, description = "`name_taken`, of a session or of a sandbox"),
         (status = 410, description = "`session_ended`: the parent was deleted."),
-        (status = 422, description = "`command_not_found`, `command_not_executable`, `not_enforceable`, `declined`"),
+        (status = 422, description = "`command_not_found`, `command_not_executable`, `idempotency_mismatch`, `not_enforceable`, `declined`"),
         (status = 507, description = "`disk_full`"),
     )
 )]
 async fn create(
     State(engine): State<Engine>,
     Calling(caller): Calling,
+    headers: HeaderMap,
     Json(request): Json<CreateSession>,
 ) -> Result<Response> {
-    let session = engine.create_session(&caller, request).await?;
-    let mut response = (StatusCode::CREATED, axum::Json(&session)).into_response();
-    if let Ok(location) = HeaderValue::from_str(&format!("/v1/sessions/{}", session.id)) {
-        response.headers_mut().insert(header::LOCATION, location);
-    }
-    Ok(response)
+    let SessionOutcome { session, replayed } =
+        engine.create_session(&caller, request, idempotency_key(&headers)?).await?;
+    Ok(made(&session, &format!("/v1/sessions/{}", session.id), replayed))
 }
 
 #[derive(IntoParams)]
@@ -126,6 +135,31 @@ async fn get(
     Path(path): Path<SessionPath>,
 ) -> Result<axum::Json<Session>> {
     Ok(axum::Json(engine.session(&caller, &path.session).await?))
+}
+
+/// Start a command of a session again
+///
+/// One that was started with `restart` and does not run: it was given up because it kept dying, waits for its time, was
+/// killed, or ended with its sandbox. What went wrong before is forgiven.
+#[utoipa::path(
+    post, path = "/v1/sessions/{session}/restart", operation_id = "restart_session", tag = "sessions",
+    params(SessionPath), request_body = RestartSession,
+    responses(
+        (status = 201, description = "Started.", body = Process),
+        (status = 400, description = "`bad_json`, `bad_request`: several commands could be meant."),
+        (status = 404, description = "`unknown_session`, `unknown_process`"),
+        (status = 409, description = "`already_running`, `wrong_state`"),
+        (status = 422, description = "`command_not_found`, `command_not_executable`"),
+        (status = 507, description = "`disk_full`"),
+    )
+)]
+async fn restart(
+    State(engine): State<Engine>,
+    Path(path): Path<SessionPath>,
+    Json(request): Json<RestartSession>,
+) -> Result<(StatusCode, axum::Json<Process>)> {
+    let process = engine.restart_session(&path.session, request.process.as_ref()).await?;
+    Ok((StatusCode::CREATED, axum::Json(process)))
 }
 
 /// Delete a session

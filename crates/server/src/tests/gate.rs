@@ -57,7 +57,7 @@ impl Provider for Barren {
 
 impl Bench {
     /// A new session.
-    async fn session(&self) -> SessionId {
+    pub(super) async fn session(&self) -> SessionId {
         let caller = Caller { owner: "socket".to_owned(), role: Role::Admin, session: None };
         let made = self.app.engine.create(&caller, CreateSandbox::default(), None).await;
         assert!(made.is_err(), "a barren provider made a sandbox");
@@ -66,7 +66,7 @@ impl Bench {
     }
 
     /// A session, and the token of an agent that is bound to it.
-    async fn agent(&self) -> (SessionId, String) {
+    pub(super) async fn agent(&self) -> (SessionId, String) {
         let session = self.session().await;
         let request =
             CreateToken { name: "agent".to_owned(), role: Role::Agent, session: Some(session.clone()), ttl: None };

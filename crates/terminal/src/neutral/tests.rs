@@ -153,3 +153,34 @@ fn restore_ends_what_a_session_began() {
     assert_eq!(screen.view().modes, fresh.modes);
     assert!(screen.cursor_visible() && !screen.alternate_screen());
 }
+
+#[test]
+fn a_filter_goes_on_where_another_waited() {
+    let output =
+        "plain caf\u{e9} \x1b[1;3\n1mred\x1b[m \x1b]52;c;AAAA\x07after\x1bP+q54\x1b\\ \u{4e00}\x1b[?25h end".as_bytes();
+    let mut output = output.to_vec();
+    output.extend(b"\xff\xc3\x1b[3\r\r2mgreen\x1b[");
+    let mut one = Neutral::new(Titles::Drop, InputModes::Pass);
+    let want = one.filter_whole(&output);
+    assert_eq!(one.waiting(), 2);
+    for cut in 0..=output.len() {
+        let mut first = Neutral::new(Titles::Drop, InputModes::Pass);
+        let mut got = first.filter_whole(&output[..cut]);
+        let resumed = cut - usize::try_from(first.waiting()).unwrap_or(usize::MAX);
+        let mut second = Neutral::new(Titles::Drop, InputModes::Pass);
+        got.extend(second.filter_whole(&output[resumed..]));
+        assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(&want), "resumed at {resumed}, cut at {cut}");
+    }
+}
+
+#[test]
+fn a_sequence_that_never_ends_holds_little() {
+    let mut filter = Neutral::new(Titles::Drop, InputModes::Pass);
+    let mut passed = filter.filter_whole(b"\x1b[").len();
+    for _ in 0..100 {
+        passed += filter.filter_whole(&[b'\n'; 1000]).len();
+        assert!(filter.carried.len() <= MOST_CARRIED);
+    }
+    assert!(passed > 90_000, "{passed}");
+    assert_eq!(filter.waiting(), 100_002);
+}

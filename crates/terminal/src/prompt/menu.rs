@@ -17,7 +17,7 @@ const WEAK_POINTERS: &str = ">*";
 const UNPOINTED: &str = "○◯";
 const ROUND: &str = "●◉";
 const BARS: &str = "│┃|║";
-const BOXES: [&str; 8] = ["◯", "◉", "☐", "☑", "[ ]", "[x]", "◻", "◼"];
+const BOXES: [&str; 10] = ["◯", "◉", "☐", "☑", "☒", "[ ]", "[x]", "[✔]", "◻", "◼"];
 
 /// So many lines with words may stand below a menu: hints, a status line.
 const MOST_BELOW: usize = 6;
@@ -42,7 +42,7 @@ pub(super) fn recognise(scene: &Scene<'_>) -> Option<Found> {
 }
 
 fn menu(scene: &Scene<'_>, pointed: &Item) -> Option<Found> {
-    let mut items = siblings(scene, pointed);
+    let mut items = without_descriptions(siblings(scene, pointed));
     let selected = items.iter().position(|item| item.row == pointed.row)?;
     let (first, last) = (items.first()?.row, items.last()?.row);
     let below = scene.rows.get(last + 1..=scene.last).unwrap_or_default();
@@ -50,9 +50,7 @@ fn menu(scene: &Scene<'_>, pointed: &Item) -> Option<Found> {
         return None;
     }
     let question = scene.question_above(first).unwrap_or_default();
-    let numbers: Vec<Option<u32>> = items.iter().map(|item| number(&item.label).map(|(number, _)| number)).collect();
-    let counted =
-        numbers.iter().enumerate().all(|(index, number)| *number == Some(index as u32 + numbers[0].unwrap_or(1)));
+    let counted = counts_up(items.iter());
     let hint = below.iter().any(|row| List::Hint.within(row)) || List::Hint.within(&question);
     let asked = question.contains(['?', '？']) || question.ends_with(':') || question.starts_with(['?', '◆']);
     let weak = pointed.pointer.is_some_and(|pointer| WEAK_POINTERS.contains(pointer));
@@ -78,19 +76,47 @@ fn menu(scene: &Scene<'_>, pointed: &Item) -> Option<Found> {
         Kind::Menu { selected: Some(selected) }
     };
     items.truncate(MOST_ITEMS);
-    let choices = items.iter().enumerate().map(|(index, item)| choice(scene, item, index, selected, counted)).collect();
+    let mut choices: Vec<Choice> =
+        items.iter().enumerate().map(|(index, item)| choice(scene, item, index, selected, counted)).collect();
+    choices.extend(onward(scene, first));
     Some(Found { kind, question, choices, score })
 }
 
 fn choice(scene: &Scene<'_>, item: &Item, index: usize, selected: usize, counted: bool) -> Choice {
-    let label = number(&item.label).map_or(item.label.as_str(), |(_, label)| label).to_owned();
-    if let (true, Some((digit, _))) = (counted, number(&item.label).filter(|(digit, _)| *digit < 10)) {
+    let shown = if counted { numbered(&item.label) } else { number(&item.label) };
+    let label = shown.map_or(item.label.as_str(), |(_, label)| label).to_owned();
+    if let (true, Some((digit, _))) = (counted, shown.filter(|(digit, _)| *digit < 10)) {
         return Choice { label, keys: digit.to_string() };
     }
     let (up, down) = if scene.look.application_cursor { ("\x1bOA", "\x1bOB") } else { ("\x1b[A", "\x1b[B") };
     let step = if index < selected { up } else { down };
-    let tick = if BOXES.iter().any(|tick| item.label.starts_with(tick)) { " " } else { "" };
+    let tick = if ticked(&item.label) { " " } else { "" };
     Choice { label, keys: format!("{}{tick}\r", step.repeat(index.abs_diff(selected))) }
+}
+
+/// Pages side by side, `←  ☒ Checks  ✔ Submit  →`: where numbers only tick, this ends it.
+fn onward(scene: &Scene<'_>, first: usize) -> Option<Choice> {
+    let pages = scene.above(first).take(MOST_BELOW).find_map(|row| row.trim().strip_prefix('←')?.strip_suffix('→'))?;
+    let right = if scene.look.application_cursor { "\x1bOC" } else { "\x1b[C" };
+    Some(Choice { label: format!("→ {}", pages.trim()), keys: right.to_owned() })
+}
+
+fn ticked(label: &str) -> bool {
+    BOXES.iter().any(|tick| label.starts_with(tick))
+}
+
+/// From the first one's number, one after the other.
+fn counts_up<'i>(mut items: impl Iterator<Item = &'i Item>) -> bool {
+    let Some((first, _)) = items.next().and_then(|item| number(&item.label)) else { return false };
+    items.zip(first + 1..).all(|(item, next)| numbered(&item.label).is_some_and(|(number, _)| number == next))
+}
+
+/// Between numbered items, what has no number describes the one above it, though it begins in the same column.
+fn without_descriptions(items: Vec<Item>) -> Vec<Item> {
+    let has = |item: Option<&Item>| item.is_some_and(|item| numbered(&item.label).is_some());
+    let counts = counts_up(items.iter().filter(|item| has(Some(item))));
+    let between = has(items.first()) && has(items.last());
+    if counts && between { items.into_iter().filter(|item| has(Some(item))).collect() } else { items }
 }
 
 /// The rows next to the pointed one whose text begins in the same column.
@@ -99,7 +125,7 @@ fn siblings(scene: &Scene<'_>, pointed: &Item) -> Vec<Item> {
         let (margin, label) = split(scene.rows.get(row)?, pointed.column);
         let marked = |letter: char| letter.is_whitespace() || BARS.contains(letter) || UNPOINTED.contains(letter);
         let label = label.trim_end_matches(|letter| letter == ' ' || BARS.contains(letter));
-        let begins = BOXES.iter().any(|tick| label.starts_with(tick))
+        let begins = ticked(label)
             || label.starts_with(|letter: char| letter.is_alphanumeric() || "\"'`(<[/@.-+$~#".contains(letter));
         // A filled circle is a pointer only among empty ones, or before numbers; alone it is a bullet.
         let round = pointed.pointer.is_some_and(|pointer| ROUND.contains(pointer)) && number(label).is_none();
@@ -164,8 +190,17 @@ pub(super) fn number(label: &str) -> Option<(u32, &str)> {
     rest.starts_with(' ').then(|| (number, rest.trim()))
 }
 
+/// The same among items that count up, where a blank may have been lost to the width of the screen.
+fn numbered(label: &str) -> Option<(u32, &str)> {
+    let tight = || {
+        let (digits, rest) = label.split_once('.')?;
+        Some((digits.parse().ok()?, rest)).filter(|(_, rest)| rest.starts_with(char::is_alphabetic))
+    };
+    number(label).or_else(tight)
+}
+
 fn first_word(label: &str) -> &str {
-    let label = number(label).map_or(label, |(_, label)| label);
+    let label = numbered(label).map_or(label, |(_, label)| label);
     label.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default()
 }
 

@@ -69,8 +69,14 @@ impl<'a> Scene<'a> {
 
     /// The nearest line above `row` that says something, borders taken away.
     pub(super) fn question_above(&self, row: usize) -> Option<String> {
-        let said: Vec<String> = self.above(row).take(12).map(inner).filter(|line| wordy(line)).take(4).collect();
-        said.iter().find(|line| line.ends_with(['?', '？', ':'])).or(said.first()).cloned()
+        let said: Vec<String> = self.above(row).take(12).map(inner).filter(|line| wordy(line)).take(7).collect();
+        let near = &said[..said.len().min(4)];
+        // Further up, a question may run on into what explains it.
+        let explained = said.iter().filter(|line| !line.starts_with('?'));
+        let explained = explained.filter_map(|line| Some(line.get(..=line.find("? ")?)?.to_owned()));
+        let nearest = near.first().filter(|line| line.contains(['?', '？']));
+        let ends = near.iter().find(|line| line.ends_with(['?', '？', ':']));
+        ends.or(nearest).cloned().or_else(|| explained.into_iter().next()).or_else(|| near.first().cloned())
     }
 }
 

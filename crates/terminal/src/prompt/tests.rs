@@ -79,6 +79,27 @@ fn menus_are_walked_from_where_the_pointer_is() {
 }
 
 #[test]
+fn several_are_ticked_by_number_and_ended_by_an_arrow() {
+    let asked = raw(
+        "←  ☐ Checks  ✔ Submit  →\n\nWhich checks should run?\n\n❯ 1. [ ] Format\n  rustfmt\n  2. [✔] Lint\n  clippy\n  3. [ ] Other\n     Submit\n\n\
+                     Enter to select · ↑/↓ to navigate",
+    );
+    let typed = [("[ ] Format", "1"), ("[✔] Lint", "2"), ("[ ] Other", "3"), ("→ ☐ Checks  ✔ Submit", "\x1b[C")];
+    assert_eq!(keys(&asked), pairs(&typed));
+}
+
+#[test]
+fn numbers_count_also_where_a_blank_is_lost() {
+    let asked = raw(
+        "Do you want to proceed?\n❯ 1. Yes\n  2.Yes, and don't ask again for npm test commands in\n    /workspace\n  3. No",
+    );
+    assert_eq!(detect(&asked).map(|prompt| prompt.kind), Some(Kind::Permission { selected: Some(0) }));
+    assert_eq!(keys(&asked)[1].1, "2");
+    let files = raw("? Which file? (Use arrow keys)\n❯ 1.md\n  2.md");
+    assert_eq!(keys(&files)[1].1, "\x1b[B\r", "names are no numbers");
+}
+
+#[test]
 fn long_labels_run_on() {
     let asked = raw("Proceed?\n❯ 1. Yes, and do not ask again for commands\n     like this one\n  2. No");
     assert_eq!(keys(&asked).len(), 2);

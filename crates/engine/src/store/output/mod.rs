@@ -68,6 +68,19 @@ impl Output {
     }
 
     pub(super) fn read(&self, process: &ProcessId, from: u64, limit: usize) -> Result<Option<Chunk>> {
+        self.read_by(process, from, |log| log.read(from, limit))
+    }
+
+    pub(super) fn read_moment(&self, process: &ProcessId, from: u64, limit: usize) -> Result<Option<Chunk>> {
+        self.read_by(process, from, |log| log.read_moment(from, limit))
+    }
+
+    fn read_by(
+        &self,
+        process: &ProcessId,
+        from: u64,
+        read: impl FnOnce(&Log) -> io::Result<Chunk>,
+    ) -> Result<Option<Chunk>> {
         self.with_log(process, |slot, log| {
             let range = log.range();
             let read = if from < range.start {
@@ -77,7 +90,7 @@ impl Output {
             } else if from == range.end {
                 Ok(None)
             } else {
-                log.read(from, limit).map(Some).map_err(fault)
+                read(&log).map(Some).map_err(fault)
             };
             *slot = Some(log);
             read

@@ -11,7 +11,7 @@ use chrono::DateTime;
 use sandbar_api::{ProcessId, TerminalSize};
 
 use super::{Output, fault, lock, log::create_directory};
-use crate::store::{Chunk, Error, Result, terminal::SizeChange};
+use crate::store::{Result, terminal::SizeChange};
 
 /// A file of sizes that has grown to this is written anew, shorter.
 const MOST_SIZES: u64 = 64 * 1024;
@@ -47,23 +47,6 @@ impl Output {
 
     pub(in crate::store) fn kept_screen(&self, process: &ProcessId) -> Result<Option<Vec<u8>>> {
         found(fs::read(self.directory(process).join("screen"))).map_err(fault)
-    }
-
-    pub(in crate::store) fn read_moment(&self, process: &ProcessId, from: u64, limit: usize) -> Result<Option<Chunk>> {
-        self.with_log(process, |slot, log| {
-            let range = log.range();
-            let read = if from < range.start {
-                Err(Error::Dropped { from, first_kept: range.start })
-            } else if from > range.end {
-                Err(Error::Beyond { from, end: range.end })
-            } else if from == range.end {
-                Ok(None)
-            } else {
-                log.read_moment(from, limit).map(Some).map_err(fault)
-            };
-            *slot = Some(log);
-            read
-        })
     }
 }
 

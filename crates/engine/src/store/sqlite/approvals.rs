@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use chrono::{DateTime, SubsecRound as _, Utc};
-use sandbar_api::{Approval, ApprovalAnswer, ApprovalId, ApprovalState, SandboxId, SessionId};
+use sandbar_api::{Approval, ApprovalAnswer, ApprovalId, ApprovalState, Delivery, ProcessId, SandboxId, SessionId};
 use serde_json::{Value, json};
 use sqlx::{Row as _, Sqlite, SqliteExecutor, sqlite::SqliteRow};
 
@@ -18,8 +18,10 @@ use super::{
 };
 use crate::store::{
     Error, Result,
-    gate::{ApprovalFilter, ApprovalStore, Closed, RulesAfter},
+    gate::{ApprovalFilter, ApprovalStore, Closed, Consequence},
 };
+
+const SANDBOX_GONE: &str = "sandbox_gone";
 
 #[async_trait]
 impl ApprovalStore for SqliteStore {
@@ -53,12 +55,12 @@ impl ApprovalStore for SqliteStore {
         &self,
         id: &ApprovalId,
         answer: ApprovalAnswer,
-        rules: Option<RulesAfter>,
+        also: Option<Consequence>,
     ) -> Result<Closed> {
         let id = id.clone();
         self.writer
             .write(Essential, move |transaction| {
-                Box::pin(self::answer(transaction, id.clone(), answer.clone(), rules.clone()))
+                Box::pin(self::answer(transaction, id.clone(), answer.clone(), also.clone()))
             })
             .await
     }
@@ -87,17 +89,53 @@ impl ApprovalStore for SqliteStore {
         self.writer.write(Essential, move |transaction| Box::pin(withdraw(transaction, sandbox.clone()))).await
     }
 
+    async fn withdraw_approval(&self, id: &ApprovalId, reason: &str) -> Result<Option<Approval>> {
+        let (id, reason) = (id.clone(), reason.to_owned());
+        self.writer
+            .write(Essential, move |transaction| Box::pin(withdraw_one(transaction, id.clone(), reason.clone())))
+            .await
+    }
+
+    async fn renew_approval(&self, id: &ApprovalId, context: &Value) -> Result<bool> {
+        let (id, context) = (id.clone(), columns::json(context)?);
+        self.writer.write(Ordinary, move |transaction| Box::pin(renew(transaction, id.clone(), context.clone()))).await
+    }
+
+    async fn terminal_approval(&self, process: &ProcessId) -> Result<Option<Approval>> {
+        let row = sqlx::query("SELECT * FROM approvals WHERE process = $1 ORDER BY id DESC LIMIT 1")
+            .bind(process.as_str())
+            .fetch_optional(&self.readers)
+            .await?;
+        row.as_ref().map(decode).transpose()
+    }
+
+    async fn settle_delivery(&self, id: &ApprovalId, delivery: Delivery) -> Result<Approval> {
+        let id = id.clone();
+        self.writer.write(Essential, move |transaction| Box::pin(settle(transaction, id.clone(), delivery))).await
+    }
+
+    async fn pending_deliveries(&self) -> Result<Vec<(Approval, String)>> {
+        let rows = sqlx::query("SELECT * FROM approvals WHERE delivery = 'pending' ORDER BY id")
+            .fetch_all(&self.readers)
+            .await?;
+        let staged =
+            |row: &SqliteRow| Ok((decode(row)?, row.try_get::<Option<String>, _>("staged")?.unwrap_or_default()));
+        rows.iter().map(staged).collect()
+    }
+
     async fn spend_approval(&self, id: &ApprovalId) -> Result<bool> {
         let id = id.clone();
         self.writer.write(Essential, move |transaction| Box::pin(spend(transaction, id.clone()))).await
     }
 
     async fn unspent_approvals(&self) -> Result<Vec<Approval>> {
-        let rows =
-            sqlx::query("SELECT * FROM approvals WHERE state = 'answered' AND spent = 0 AND deadline > $1 ORDER BY id")
-                .bind(Utc::now().timestamp_micros())
-                .fetch_all(&self.readers)
-                .await?;
+        let rows = sqlx::query(
+            "SELECT * FROM approvals
+                 WHERE state = 'answered' AND spent = 0 AND process IS NULL AND deadline > $1 ORDER BY id",
+        )
+        .bind(Utc::now().timestamp_micros())
+        .fetch_all(&self.readers)
+        .await?;
         rows.iter().map(decode).collect()
     }
 }
@@ -105,8 +143,8 @@ impl ApprovalStore for SqliteStore {
 async fn open(transaction: &mut Transaction, approval: Approval) -> Result<()> {
     sqlx::query(
         "INSERT INTO approvals (id, kind, state, session, sandbox, question, choices, takes_text, context,
-                                answerable_by, created_at, deadline, on_deadline)
-         VALUES ($1, $2, 'open', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+                                answerable_by, created_at, deadline, on_deadline, process)
+         VALUES ($1, $2, 'open', $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
     )
     .bind(approval.id.as_str())
     .bind(approval.kind.as_str())
@@ -120,6 +158,7 @@ async fn open(transaction: &mut Transaction, approval: Approval) -> Result<()> {
     .bind(approval.created_at.timestamp_micros())
     .bind(approval.deadline.timestamp_micros())
     .bind(&approval.on_deadline)
+    .bind(approval.context["process"].as_str())
     .execute(&mut transaction.connection)
     .await?;
     let mut data = told(&approval);
@@ -131,16 +170,22 @@ async fn answer(
     transaction: &mut Transaction,
     id: ApprovalId,
     mut answer: ApprovalAnswer,
-    rules: Option<RulesAfter>,
+    also: Option<Consequence>,
 ) -> Result<Closed> {
     answer.at = transaction.now;
+    let staged = match &also {
+        Some(Consequence::Typing(staged)) => Some(staged.as_str()),
+        Some(Consequence::Rules(_)) | None => None,
+    };
     let taken = sqlx::query(
-        "UPDATE approvals SET state = 'answered', answer = $2, closed_at = $3
+        "UPDATE approvals SET state = 'answered', answer = $2, closed_at = $3, staged = $4,
+                delivery = CASE WHEN $4 IS NULL THEN NULL ELSE 'pending' END
          WHERE id = $1 AND state = 'open' AND deadline > $3 RETURNING *",
     )
     .bind(id.as_str())
     .bind(columns::json(&answer)?)
     .bind(transaction.now.timestamp_micros())
+    .bind(staged)
     .fetch_optional(&mut transaction.connection)
     .await?;
     if let Some(row) = taken {
@@ -150,7 +195,7 @@ async fn answer(
         data["choice"] = answer.choice.into();
         data["by"] = answer.by.into();
         tell(transaction, "approval.answered", &approval, data).await?;
-        if let Some(rules) = rules {
+        if let Some(Consequence::Rules(rules)) = also {
             gates::set(transaction, rules).await?;
         }
         return Ok(Closed::Now(approval));
@@ -187,10 +232,12 @@ async fn expire(transaction: &mut Transaction, now: DateTime<Utc>) -> Result<Vec
 
 async fn withdraw(transaction: &mut Transaction, sandbox: SandboxId) -> Result<Vec<Approval>> {
     let rows = sqlx::query(
-        "UPDATE approvals SET state = 'withdrawn', closed_at = $2 WHERE state = 'open' AND sandbox = $1 RETURNING *",
+        "UPDATE approvals SET state = 'withdrawn', closed_at = $2, reason = $3
+         WHERE state = 'open' AND sandbox = $1 RETURNING *",
     )
     .bind(sandbox.as_str())
     .bind(transaction.now.timestamp_micros())
+    .bind(SANDBOX_GONE)
     .fetch_all(&mut transaction.connection)
     .await?;
     tell_withdrawn(transaction, &rows).await
@@ -199,19 +246,61 @@ async fn withdraw(transaction: &mut Transaction, sandbox: SandboxId) -> Result<V
 /// All that a session still asks, whichever sandbox it was for.
 pub(super) async fn withdraw_of_session(transaction: &mut Transaction, session: &SessionId) -> Result<Vec<Approval>> {
     let rows = sqlx::query(
-        "UPDATE approvals SET state = 'withdrawn', closed_at = $2 WHERE state = 'open' AND session = $1 RETURNING *",
+        "UPDATE approvals SET state = 'withdrawn', closed_at = $2, reason = $3
+         WHERE state = 'open' AND session = $1 RETURNING *",
     )
     .bind(session.as_str())
     .bind(transaction.now.timestamp_micros())
+    .bind(SANDBOX_GONE)
     .fetch_all(&mut transaction.connection)
     .await?;
     tell_withdrawn(transaction, &rows).await
 }
 
+async fn withdraw_one(transaction: &mut Transaction, id: ApprovalId, reason: String) -> Result<Option<Approval>> {
+    let rows = sqlx::query(
+        "UPDATE approvals SET state = 'withdrawn', closed_at = $2, reason = $3
+         WHERE state = 'open' AND id = $1 RETURNING *",
+    )
+    .bind(id.as_str())
+    .bind(transaction.now.timestamp_micros())
+    .bind(reason)
+    .fetch_all(&mut transaction.connection)
+    .await?;
+    Ok(tell_withdrawn(transaction, &rows).await?.pop())
+}
+
+async fn renew(transaction: &mut Transaction, id: ApprovalId, context: String) -> Result<bool> {
+    let renewed = sqlx::query("UPDATE approvals SET context = $2 WHERE id = $1 AND state = 'open'")
+        .bind(id.as_str())
+        .bind(context)
+        .execute(&mut transaction.connection)
+        .await?;
+    Ok(renewed.rows_affected() == 1)
+}
+
+async fn settle(transaction: &mut Transaction, id: ApprovalId, delivery: Delivery) -> Result<Approval> {
+    let settled = sqlx::query("UPDATE approvals SET delivery = $2 WHERE id = $1 AND delivery = 'pending' RETURNING *")
+        .bind(id.as_str())
+        .bind(delivery.as_str())
+        .fetch_optional(&mut transaction.connection)
+        .await?;
+    let Some(row) = settled.filter(|_| delivery != Delivery::Pending) else {
+        let found = by_id(&mut transaction.connection, &id).await?;
+        return found.ok_or_else(|| Error::Missing(format!("approval {id}")));
+    };
+    let approval = decode(&row)?;
+    let kind = if delivery == Delivery::Typed { "approval.typed" } else { "approval.refused" };
+    tell(transaction, kind, &approval, told(&approval)).await?;
+    Ok(approval)
+}
+
 async fn tell_withdrawn(transaction: &mut Transaction, rows: &[SqliteRow]) -> Result<Vec<Approval>> {
     let withdrawn = in_order(rows)?;
     for approval in &withdrawn {
-        tell(transaction, "approval.withdrawn", approval, told(approval)).await?;
+        let mut data = told(approval);
+        data["reason"] = json!(approval.reason);
+        tell(transaction, "approval.withdrawn", approval, data).await?;
     }
     Ok(withdrawn)
 }
@@ -236,12 +325,17 @@ pub(super) async fn prune(transaction: &mut Transaction, before: DateTime<Utc>) 
 }
 
 fn told(approval: &Approval) -> Value {
+    let mut context = approval.context.clone();
+    if let Some(context) = context.as_object_mut() {
+        // What is on a screen may be anything, and events are kept for long and sent away.
+        context.retain(|name, _| name != "screen" && name != "keys");
+    }
     json!({
         "approval": approval.id.as_str(),
         "kind": approval.kind.as_str(),
         "session": approval.session.as_str(),
         "question": approval.question,
-        "context": approval.context,
+        "context": context,
     })
 }
 
@@ -253,7 +347,8 @@ async fn tell_expired(transaction: &mut Transaction, approval: &Approval) -> Res
 
 async fn tell(transaction: &mut Transaction, kind: &str, approval: &Approval, data: Value) -> Result<()> {
     let sandbox = approval.sandbox.as_ref().map(|id| id.as_str());
-    transaction.append(NewEvent { kind, sandbox, process: None, data }).await
+    let process = approval.context["process"].as_str();
+    transaction.append(NewEvent { kind, sandbox, process, data }).await
 }
 
 async fn by_id(executor: impl SqliteExecutor<'_>, id: &ApprovalId) -> Result<Option<Approval>> {
@@ -288,8 +383,8 @@ fn decode(row: &SqliteRow) -> Result<Approval> {
         deadline: time(row.try_get("deadline")?)?,
         on_deadline: row.try_get("on_deadline")?,
         answer: row.try_get::<Option<&str>, _>("answer")?.map(from_json).transpose()?,
-        delivery: None,
-        reason: None,
+        delivery: row.try_get::<Option<&str>, _>("delivery")?.map(parse).transpose()?,
+        reason: row.try_get("reason")?,
         closed_at: row.try_get::<Option<i64>, _>("closed_at")?.map(time).transpose()?,
     })
 }

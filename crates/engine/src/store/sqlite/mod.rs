@@ -14,6 +14,7 @@ mod open;
 mod pools;
 mod processes;
 mod prune;
+mod restarts;
 mod sandboxes;
 mod secrets;
 mod sessions;
@@ -24,6 +25,7 @@ mod terminals;
 mod tests;
 mod tokens;
 mod usage;
+mod webhooks;
 mod writer;
 
 use std::sync::Arc;

@@ -8,6 +8,7 @@ use sqlx::{Row as _, SqlitePool, sqlite::SqliteRow};
 use super::{
     columns::{self, from_json, parse, time},
     events::NewEvent,
+    restarts,
     writer::Transaction,
 };
 use crate::store::{Error, Result};
@@ -46,6 +47,36 @@ pub(super) async fn create(transaction: &mut Transaction, process: Process) -> R
     }
 }
 
+/// Like `create`, in a transaction that has more to do.
+pub(super) async fn insert(transaction: &mut Transaction, process: &Process) -> Result<()> {
+    let inserted = sqlx::query(
+        "INSERT INTO processes (id, sandbox, argv, cwd, terminal, state, started_at, restart, restart_of, restarts)
+         SELECT $1, id, $3, $4, $5, $6, $7, $8, $9, $10 FROM sandboxes WHERE id = $2 AND state <> 'deleted'",
+    )
+    .bind(process.id.as_str())
+    .bind(process.sandbox.as_str())
+    .bind(columns::json(&process.argv)?)
+    .bind(&process.cwd)
+    .bind(process.terminal)
+    .bind(state_text(process.state))
+    .bind(process.started_at.timestamp_micros())
+    .bind(process.restart.as_ref().map(columns::json).transpose()?)
+    .bind(process.restart_of.as_ref().map(ProcessId::as_str))
+    .bind(process.restarts)
+    .execute(&mut transaction.connection)
+    .await?;
+    if inserted.rows_affected() == 0 {
+        return Err(Error::Missing(format!("sandbox {}", process.sandbox)));
+    }
+    let mut data = told(&process.argv);
+    if let Some(first) = &process.restart_of {
+        data["restart_of"] = first.as_str().into();
+        data["restarts"] = process.restarts.into();
+    }
+    let (sandbox, id) = (Some(process.sandbox.as_str()), Some(process.id.as_str()));
+    transaction.append(NewEvent { kind: "process.started", sandbox, process: id, data }).await
+}
+
 const END: &str = "
     BEGIN IMMEDIATE;
     UPDATE processes SET state = $2, exit = $3, exited_at = $4 WHERE id = $1 AND state = 'running';
@@ -63,12 +94,8 @@ pub(super) async fn end(
     exit: Option<Exit>,
     at: DateTime<Utc>,
 ) -> Result<bool> {
-    let kind = match state {
-        ProcessState::Exited => "process.exited",
-        ProcessState::Lost => "process.lost",
-        ProcessState::Running => return Err(Error::Database("a process cannot end by running".into())),
-    };
-    let data = exit.as_ref().map_or_else(|| json!({}), |exit| json!({ "exit": exit }));
+    let kind = end_kind(state)?;
+    let data = end_data(exit.as_ref());
     let query = sqlx::query_scalar(END)
         .bind(id.as_str())
         .bind(state_text(state))
@@ -97,30 +124,46 @@ pub(super) fn limit(reason: ExitReason) -> Option<&'static str> {
     }
 }
 
-/// Like `end`, and tells first which limit of its sandbox was reached. Rare, hence in steps.
-pub(super) async fn end_at_limit(
+/// Like `end`, in a transaction that has more to do: tells first which limit of its sandbox was reached. When it was
+/// started, if it was running until now.
+pub(super) async fn end_in_steps(
     transaction: &mut Transaction,
-    id: ProcessId,
-    limit: &'static str,
-    exit: Option<Exit>,
+    id: &ProcessId,
+    state: ProcessState,
+    exit: Option<&Exit>,
     at: DateTime<Utc>,
-) -> Result<bool> {
-    let sandbox: Option<String> = sqlx::query_scalar(
-        "UPDATE processes SET state = 'exited', exit = $2, exited_at = $3 WHERE id = $1 AND state = 'running'
-         RETURNING sandbox",
+) -> Result<Option<DateTime<Utc>>> {
+    let kind = end_kind(state)?;
+    let row: Option<(String, i64)> = sqlx::query_as(
+        "UPDATE processes SET state = $2, exit = $3, exited_at = $4 WHERE id = $1 AND state = 'running'
+         RETURNING sandbox, started_at",
     )
     .bind(id.as_str())
-    .bind(exit.as_ref().map(columns::json).transpose()?)
+    .bind(state_text(state))
+    .bind(exit.map(columns::json).transpose()?)
     .bind(at.timestamp_micros())
     .fetch_optional(&mut transaction.connection)
     .await?;
-    let Some(sandbox) = sandbox else { return Ok(false) };
+    let Some((sandbox, started_at)) = row else { return Ok(None) };
     let (sandbox, process) = (Some(sandbox.as_str()), Some(id.as_str()));
-    let data = json!({ "limit": limit, "process": id.as_str() });
-    transaction.append(NewEvent { kind: "sandbox.limit", sandbox, process, data }).await?;
-    let data = json!({ "exit": exit });
-    transaction.append(NewEvent { kind: "process.exited", sandbox, process, data }).await?;
-    Ok(true)
+    if let Some(limit) = exit.and_then(|exit| limit(exit.reason)) {
+        let data = json!({ "limit": limit, "process": id.as_str() });
+        transaction.append(NewEvent { kind: "sandbox.limit", sandbox, process, data }).await?;
+    }
+    transaction.append(NewEvent { kind, sandbox, process, data: end_data(exit) }).await?;
+    time(started_at).map(Some)
+}
+
+fn end_kind(state: ProcessState) -> Result<&'static str> {
+    match state {
+        ProcessState::Exited => Ok("process.exited"),
+        ProcessState::Lost => Ok("process.lost"),
+        ProcessState::Running => Err(Error::Database("a process cannot end by running".into())),
+    }
+}
+
+fn end_data(exit: Option<&Exit>) -> Value {
+    exit.map_or_else(|| json!({}), |exit| json!({ "exit": exit }))
 }
 
 pub(super) async fn exists(readers: &SqlitePool, id: &ProcessId) -> Result<bool> {
@@ -137,10 +180,11 @@ pub(super) async fn refuse(transaction: &mut Transaction, id: ProcessId, reason:
     let mut data = told(&from_json::<Vec<String>>(row.try_get("argv")?)?);
     data["reason"] = Value::String(reason);
     let sandbox = Some(row.try_get("sandbox")?);
-    transaction.append(NewEvent { kind: "process.refused", sandbox, process: Some(id.as_str()), data }).await
+    transaction.append(NewEvent { kind: "process.refused", sandbox, process: Some(id.as_str()), data }).await?;
+    restarts::refused(transaction, &id).await
 }
 
-fn told(argv: &[String]) -> Value {
+pub(super) fn told(argv: &[String]) -> Value {
     let mut room = ARGV_TOLD;
     let fits = |arg: &&String| {
         let fits = arg.len() <= room;
@@ -206,6 +250,9 @@ fn decode(row: &SqliteRow) -> Result<Process> {
         started_at: time(row.try_get("started_at")?)?,
         exited_at: row.try_get::<Option<i64>, _>("exited_at")?.map(time).transpose()?,
         output: OutputRange { start: 0, end: 0 },
+        restart: row.try_get::<Option<&str>, _>("restart")?.map(from_json).transpose()?,
+        restart_of: row.try_get::<Option<&str>, _>("restart_of")?.map(parse).transpose()?,
+        restarts: row.try_get("restarts")?,
     })
 }
 

@@ -6,7 +6,8 @@ use serde_json::json;
 use super::{columns, events::NewEvent, found, writer::Transaction};
 use crate::store::{Error, Result, SandboxRow};
 
-// The state that was read is asked for once more inside the transaction, so that nothing can come between.
+// The state that was read is asked for once more inside the transaction, so that nothing can come between. What waits to be
+// started again in a sandbox that ends is not.
 const TRANSITION: &str = "
     BEGIN IMMEDIATE;
     UPDATE sandboxes SET state = $3, reason = $4, changed_at = $5 WHERE id = $1 AND state = $2;
@@ -14,6 +15,8 @@ const TRANSITION: &str = "
     INSERT INTO events (seq, at, kind, sandbox, process, data)
     SELECT seq, $5, 'sandbox.' || $3, $1, NULL, $6 FROM event_counter WHERE changes() = 1
     RETURNING seq;
+    UPDATE restarts SET state = 'ended', due = NULL
+    WHERE sandbox = $1 AND state = 'waiting' AND $3 IN ('stopping', 'stopped', 'failed', 'deleted');
     COMMIT";
 
 /// A read and one script: every sandbox pays for three of these.

@@ -109,11 +109,14 @@ impl Store for SqliteStore {
                 });
                 end.await?
             }
-            Some(limit) => {
+            Some(_) => {
                 let end = self.writer.write(Essential, move |transaction| {
-                    Box::pin(processes::end_at_limit(transaction, ended.clone(), limit, exit.clone(), at))
+                    let (ended, exit) = (ended.clone(), exit.clone());
+                    Box::pin(async move {
+                        processes::end_in_steps(transaction, &ended, state, exit.as_ref(), at).await
+                    })
                 });
-                end.await?
+                end.await?.is_some()
             }
         };
         if was_running || processes::exists(&self.readers, id).await? {

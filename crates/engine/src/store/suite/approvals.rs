@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use sandbar_api::{
-    Approval, ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalState, Choice, Role, SandboxId, SessionId,
+    Approval, ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalState, Choice, Delivery, ProcessId, Role, SandboxId,
+    SessionId,
 };
 use serde_json::json;
 
 use super::{Home, Outcome, all_events, gate_row, kinds, next, now, sandbox};
 use crate::store::{
     ApprovalStore as _, Error, GateStore as _, Store as _,
-    gate::{ApprovalFilter, Closed, RulesAfter},
+    gate::{ApprovalFilter, Closed, Consequence, RulesAfter},
 };
 
 pub(in crate::store) fn new(sandbox: &SandboxId, deadline: DateTime<Utc>) -> Approval {
@@ -37,6 +38,13 @@ pub(in crate::store) fn new(sandbox: &SandboxId, deadline: DateTime<Utc>) -> App
     }
 }
 
+/// What a terminal asks.
+fn typed(sandbox: &SandboxId, process: &ProcessId) -> Approval {
+    let context =
+        json!({ "process": process.as_str(), "screen": "all that is seen", "keys": { "yes": "y" }, "output": 7 });
+    Approval { kind: ApprovalKind::Terminal, context, ..new(sandbox, soon()) }
+}
+
 fn soon() -> DateTime<Utc> {
     now() + TimeDelta::minutes(10)
 }
@@ -47,7 +55,7 @@ fn late() -> DateTime<Utc> {
 
 fn answer(choice: &str) -> ApprovalAnswer {
     let text = Some("the words of a person".into());
-    ApprovalAnswer { choice: choice.into(), text, by: "socket".into(), at: now() }
+    ApprovalAnswer { choice: choice.into(), text, masked: false, by: "socket".into(), at: now() }
 }
 
 pub(in crate::store) async fn approvals_are_opened_listed_and_kept<H: Home>(home: H) -> Outcome {
@@ -201,19 +209,20 @@ pub(in crate::store) async fn an_answer_changes_rules_with_itself_or_not_at_all<
     };
     let nobody = SandboxId::from_parts(9, [9; 10]);
     let head = *store.head().borrow();
-    let refused = store.answer_approval(&approval.id, answer("sandbox"), Some(rules(&nobody))).await;
+    let refused =
+        store.answer_approval(&approval.id, answer("sandbox"), Some(Consequence::Rules(rules(&nobody)))).await;
     assert!(matches!(refused, Err(Error::Missing(_))), "{refused:?}");
     assert_eq!(*store.head().borrow(), head);
     assert_eq!(store.approval(&approval.id).await?.as_ref(), Some(&approval), "it is open as before");
 
-    let answered = store.answer_approval(&approval.id, answer("sandbox"), Some(rules(&id))).await?;
+    let answered = store.answer_approval(&approval.id, answer("sandbox"), Some(Consequence::Rules(rules(&id)))).await?;
     assert!(matches!(answered, Closed::Now(_)));
     assert_eq!(store.gate(&id).await?.map(|gate| gate.secrets), Some(vec!["TOKEN".into()]));
     let told = kinds(&store).await?;
     assert_eq!(told[told.len() - 2..], ["approval.answered", "net.changed"]);
 
     store.set_network(&id, &[], &[], json!({})).await?;
-    let again = store.answer_approval(&approval.id, answer("sandbox"), Some(rules(&id))).await?;
+    let again = store.answer_approval(&approval.id, answer("sandbox"), Some(Consequence::Rules(rules(&id)))).await?;
     assert!(matches!(again, Closed::Before(_)));
     assert_eq!(store.gate(&id).await?, Some(gate_row()), "an answer that does not count changes no rules");
     Ok(())
@@ -261,5 +270,76 @@ pub(in crate::store) async fn withdrawn_ones_are_closed_and_old_ones_pruned<H: H
     store.prune(now() + TimeDelta::hours(1)).await?;
     assert_eq!(store.approval(&gone.id).await?, None);
     assert_eq!(store.approval(&stays.id).await?, Some(stays), "an open one is never too old");
+    Ok(())
+}
+
+pub(in crate::store) async fn a_terminal_asks_one_thing_at_a_time<H: Home>(home: H) -> Outcome {
+    let store = home.open().await?;
+    let id = sandbox(&store, "one").await?;
+    let (process, other) = (ProcessId::from_parts(1, [1; 10]), ProcessId::from_parts(2, [2; 10]));
+    assert_eq!(store.terminal_approval(&process).await?, None);
+    let first = typed(&id, &process);
+    store.open_approval(&first).await?;
+    store.open_approval(&typed(&id, &other)).await?;
+    assert!(store.open_approval(&typed(&id, &process)).await.is_err(), "it asks already");
+    assert_eq!(store.terminal_approval(&process).await?.as_ref(), Some(&first));
+
+    let moved = json!({ "process": process.as_str(), "output": 9 });
+    let head = *store.head().borrow();
+    assert!(store.renew_approval(&first.id, &moved).await?);
+    assert_eq!(*store.head().borrow(), head, "where it is seen is no event");
+    assert_eq!(store.approval(&first.id).await?.map(|approval| approval.context), Some(moved.clone()));
+    drop(store);
+
+    let store = home.open().await?;
+    let withdrawn = store.withdraw_approval(&first.id, "moved_on").await?.ok_or("it was open")?;
+    assert_eq!((withdrawn.state, withdrawn.reason.as_deref()), (ApprovalState::Withdrawn, Some("moved_on")));
+    assert_eq!(store.withdraw_approval(&first.id, "typed_over").await?, None, "the first reason stands");
+    assert!(!store.renew_approval(&first.id, &json!({})).await?, "what is closed stays as it was");
+    assert_eq!(store.approval(&first.id).await?, Some(withdrawn));
+    let second = typed(&id, &process);
+    store.open_approval(&second).await?;
+    assert_eq!(store.terminal_approval(&process).await?.as_ref(), Some(&second), "the last one");
+    let gone = store.withdraw_approvals(&id).await?;
+    assert!(gone.iter().all(|approval| approval.reason.as_deref() == Some("sandbox_gone")));
+    let events = all_events(&store).await?;
+    let told = events.iter().find(|event| event.kind == "approval.withdrawn").ok_or("it was told")?;
+    assert_eq!((&told.data["reason"], told.process.as_deref()), (&"moved_on".into(), Some(process.as_str())));
+    assert!(!serde_json::to_string(&events)?.contains("all that is seen"), "a screen is for those who ask for it");
+    Ok(())
+}
+
+pub(in crate::store) async fn how_typing_ended_is_told_once<H: Home>(home: H) -> Outcome {
+    let store = home.open().await?;
+    let id = sandbox(&store, "one").await?;
+    let typing = || Some(Consequence::Typing("staged".into()));
+    for (number, delivery) in [(1, Delivery::Typed), (2, Delivery::Refused)] {
+        let approval = typed(&id, &ProcessId::from_parts(number, [1; 10]));
+        store.open_approval(&approval).await?;
+        let early = store.settle_delivery(&approval.id, delivery).await?;
+        assert_eq!((early.state, early.delivery), (ApprovalState::Open, None), "nothing is on its way");
+        let Closed::Now(answered) = store.answer_approval(&approval.id, answer("once"), typing()).await? else {
+            return Err("it was open".into());
+        };
+        assert_eq!(answered.delivery, Some(Delivery::Pending));
+        assert_eq!(store.pending_deliveries().await?, [(answered.clone(), "staged".to_owned())]);
+        assert_eq!(store.unspent_approvals().await?, [], "it lets nothing through");
+        let settled = store.settle_delivery(&approval.id, delivery).await?;
+        assert_eq!(settled.delivery, Some(delivery));
+        for again in Delivery::ALL {
+            assert_eq!(store.settle_delivery(&approval.id, again).await?, settled, "the first stands");
+        }
+        assert_eq!(store.pending_deliveries().await?, []);
+    }
+    let missing = store.settle_delivery(&ApprovalId::from_parts(9, [9; 10]), Delivery::Typed).await;
+    assert!(matches!(missing, Err(Error::Missing(_))), "{missing:?}");
+    let told = kinds(&store).await?;
+    let count = |kind: &str| told.iter().filter(|told| *told == kind).count();
+    assert_eq!((count("approval.typed"), count("approval.refused")), (1, 1));
+    drop(store);
+    let store = home.open().await?;
+    let filter = ApprovalFilter { limit: 10, ..ApprovalFilter::default() };
+    let kept: Vec<_> = store.approvals(&filter).await?.into_iter().map(|approval| approval.delivery).collect();
+    assert_eq!(kept, [Some(Delivery::Typed), Some(Delivery::Refused)]);
     Ok(())
 }

@@ -10,11 +10,13 @@ pub(super) mod output;
 pub(super) mod pools;
 pub(super) mod processes;
 pub(super) mod prune;
+pub(super) mod restarts;
 pub(super) mod sandboxes;
 pub(super) mod secrets;
 pub(super) mod sessions;
 pub(super) mod snapshots;
 pub(super) mod tokens;
+pub(super) mod webhooks;
 
 use std::{
     collections::BTreeMap,
@@ -53,6 +55,8 @@ macro_rules! promises {
             approvals::an_answer_changes_rules_with_itself_or_not_at_all
             approvals::what_an_answer_lets_through_is_spent_once
             approvals::withdrawn_ones_are_closed_and_old_ones_pruned
+            approvals::a_terminal_asks_one_thing_at_a_time
+            approvals::how_typing_ended_is_told_once
             cancel::a_dropped_write_is_done_and_told_or_neither
             events::numbers_have_no_gaps_under_fifty_writers_of_whom_some_fail
             events::nothing_is_announced_that_cannot_be_read
@@ -89,6 +93,10 @@ macro_rules! promises {
             processes::one_that_ends_at_a_limit_tells_which
             prune::old_events_go_and_are_called_dropped
             prune::deleted_sandboxes_go_with_all_that_is_theirs
+            restarts::what_is_to_follow_is_found_again_and_started_once
+            restarts::one_that_keeps_dying_is_flagged_once_until_a_person_starts_it
+            restarts::a_person_and_the_end_of_the_sandbox_end_a_line
+            restarts::one_that_cannot_be_started_counts_as_failed
             sandboxes::they_come_back_as_they_were_made
             sandboxes::only_legal_transitions_change_anything
             sandboxes::they_page_and_filter_by_label_and_state
@@ -105,6 +113,8 @@ macro_rules! promises {
             snapshots::they_outlive_their_origin_and_give_their_names_back
             snapshots::hidden_ones_are_told_to_nobody
             tokens::they_work_until_expired_or_revoked
+            webhooks::webhooks_are_added_found_again_and_removed
+            webhooks::a_webhooks_cursor_and_failures_are_kept
         );
     };
     ($home:expr; $($room:ident::$promise:ident)*) => {$(
@@ -179,6 +189,9 @@ pub(super) fn new_process(sandbox: &SandboxId) -> Process {
         started_at: now(),
         exited_at: None,
         output: OutputRange { start: 0, end: 0 },
+        restart: None,
+        restart_of: None,
+        restarts: 0,
     }
 }
 

@@ -18,7 +18,10 @@ use sandbar_guest::protocol::*;
 use tokio::sync::Notify;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::lock;
+use super::{
+    asking::{Fault, Tty},
+    lock,
+};
 
 /// How long a change of files takes when all is said.
 const CHANGING: Duration = Duration::from_millis(100);
@@ -36,6 +39,8 @@ struct Shared {
     /// Calls that change files and are not done with it.
     changes: AtomicU64,
     changed: Notify,
+    /// By the name of the call.
+    faults: Mutex<HashMap<&'static str, Fault>>,
 }
 
 #[derive(Default, Clone)]
@@ -46,6 +51,40 @@ pub(in crate::tests) struct Play {
     input: u64,
     echoes: bool,
     terminal: bool,
+    pub(in crate::tests) tty: Tty,
+    pub(in crate::tests) hand: Hand,
+}
+
+/// What was written to its input, and how.
+#[derive(Default, Clone)]
+pub(in crate::tests) struct Hand {
+    pub(in crate::tests) writes: Vec<WriteInputRequest>,
+    writers: HashMap<String, u64>,
+    answered: u64,
+    /// Its program reads nothing, and no more is taken.
+    pub(in crate::tests) deaf: bool,
+    /// Instead of now, when its output is said to have come.
+    pub(in crate::tests) at_ms: Option<i64>,
+}
+
+impl Hand {
+    /// What of it is new, and what was taken of its writer.
+    fn take(&mut self, request: &WriteInputRequest) -> Result<(Bytes, u64), Status> {
+        if let Some(offset) = request.answers_output {
+            let new = offset > self.answered;
+            self.answered = self.answered.max(offset);
+            return Ok((if new { request.data.clone() } else { Bytes::new() }, 0));
+        }
+        let taken = self.writers.entry(request.writer.clone()).or_default();
+        let offset = request.offset.unwrap_or(*taken);
+        if offset > *taken {
+            return Err(refuse("offset_beyond"));
+        }
+        let known = usize::try_from(*taken - offset).unwrap_or(usize::MAX).min(request.data.len());
+        let new = request.data.slice(known..);
+        *taken += new.len() as u64;
+        Ok((new, *taken))
+    }
 }
 
 impl Script {
@@ -58,7 +97,21 @@ impl Script {
             relieved: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             changed: Notify::new(),
+            faults: Mutex::default(),
         }))
+    }
+
+    fn at_terminal<T>(&self, process: &str, work: impl FnOnce(&mut Play) -> T) -> Result<T, Status> {
+        let mut processes = lock(&self.0.processes);
+        let play = processes.get_mut(process).ok_or_else(|| refuse("unknown_process"))?;
+        match play.exit {
+            Some(_) => Err(refuse("process_over")),
+            None => Ok(work(play)),
+        }
+    }
+
+    pub(super) fn faults(&self) -> &Mutex<HashMap<&'static str, Fault>> {
+        &self.0.faults
     }
 
     pub(in crate::tests) fn play(&self, process: &str) -> Option<Play> {
@@ -157,7 +210,7 @@ impl guest_server::Guest for Script {
         Ok(Response::new(HelloReply { protocol: VERSION, version: String::new(), sandbox_id, boot_id: String::new() }))
     }
 
-    /// `echo TEXT` writes and exits, `cat` repeats its input, `sleep` waits for a signal, `slow` also takes its time to start, all else is not found.
+    /// `echo TEXT` writes and exits, `cat` repeats its input, `die CODE` exits, `sleep` waits for a signal, `slow` also takes its time to start, all else is not found.
     async fn start(&self, request: Request<StartRequest>) -> Answer<StartReply> {
         let request = request.into_inner();
         lock(&self.0.starts).push(request.clone());
@@ -167,6 +220,7 @@ impl guest_server::Guest for Script {
             ["echo", text] => (play.output, play.exit) = (text.as_bytes().to_vec(), exit(0, 0, ExitReason::ByItself)),
             ["cat"] => play.echoes = true,
             ["sleep"] => {}
+            ["die", code] => play.exit = exit(code.parse().unwrap_or(1), 0, ExitReason::ByItself),
             ["slow"] => tokio::time::sleep(Duration::from_millis(100)).await,
             _ => return Err(refuse("command_not_found")),
         }
@@ -212,7 +266,8 @@ impl guest_server::Guest for Script {
                     let play = script.play(&id)?;
                     if play.output.len() > offset {
                         let data = Bytes::copy_from_slice(&play.output[offset..play.output.len().min(offset + CHUNK)]);
-                        let output = Output { offset: offset as u64, stream: 0, at_ms: 0, data };
+                        let at_ms = play.hand.at_ms.unwrap_or_else(|| chrono::Utc::now().timestamp_millis());
+                        let output = Output { offset: offset as u64, stream: 0, at_ms, data };
                         offset += output.data.len();
                         let event = Some(follow_event::Event::Output(output));
                         return Some((Ok(FollowEvent { event }), (offset, told)));
@@ -233,18 +288,31 @@ impl guest_server::Guest for Script {
 
     async fn write_input(&self, request: Request<WriteInputRequest>) -> Answer<WriteInputReply> {
         let request = request.into_inner();
-        let mut offset = 0;
+        loop {
+            let changed = self.0.changed.notified();
+            match self.play(&request.process_id) {
+                Some(play) if play.hand.deaf => changed.await,
+                _ => break,
+            }
+        }
+        let mut reply = Err(refuse("unknown_process"));
         self.change(&request.process_id, |play| {
-            play.input += request.data.len() as u64;
-            offset = play.input;
-            if play.echoes {
-                play.output.extend_from_slice(&request.data);
-            }
-            if request.eof {
-                play.exit = exit(0, 0, ExitReason::ByItself);
-            }
+            reply = play.hand.take(&request).map(|(new, taken)| {
+                if request.answers_output.is_none() {
+                    play.input += new.len() as u64;
+                    play.take(&new);
+                }
+                if play.echoes {
+                    play.output.extend_from_slice(&new);
+                }
+                if request.eof {
+                    play.exit = exit(0, 0, ExitReason::ByItself);
+                }
+                if request.writer.is_empty() { play.input } else { taken }
+            });
+            play.hand.writes.push(request.clone());
         });
-        Ok(Response::new(WriteInputReply { offset }))
+        Ok(Response::new(WriteInputReply { offset: reply? }))
     }
 
     async fn signal(&self, request: Request<SignalRequest>) -> Answer<SignalReply> {
@@ -264,19 +332,26 @@ impl guest_server::Guest for Script {
 
     async fn resize(&self, request: Request<ResizeRequest>) -> Answer<ResizeReply> {
         let play = self.play(&request.get_ref().process_id).filter(|play| play.terminal);
-        play.map(|_| Response::new(ResizeReply { offset: None })).ok_or_else(|| refuse("no_terminal"))
+        let at = |play: Play| Response::new(ResizeReply { offset: Some(play.output.len() as u64) });
+        play.map(at).ok_or_else(|| refuse("no_terminal"))
     }
 
-    async fn look(&self, _: Request<LookRequest>) -> Answer<LookReply> {
-        Err(Status::unimplemented("look"))
+    async fn look(&self, request: Request<LookRequest>) -> Answer<LookReply> {
+        let look = self.works("look", || self.at_terminal(&request.get_ref().process_id, Play::look))??;
+        Ok(Response::new(look))
     }
 
-    async fn stage_answer(&self, _: Request<StageAnswerRequest>) -> Answer<AnswerReply> {
-        Err(Status::unimplemented("stage_answer"))
+    async fn stage_answer(&self, request: Request<StageAnswerRequest>) -> Answer<AnswerReply> {
+        let request = request.into_inner();
+        let id = request.process_id.clone();
+        let outcome = self.works("stage", || self.at_terminal(&id, |play| play.stage(request)))??;
+        Ok(Response::new(AnswerReply { outcome: outcome.into() }))
     }
 
-    async fn release_answer(&self, _: Request<ReleaseAnswerRequest>) -> Answer<AnswerReply> {
-        Err(Status::unimplemented("release_answer"))
+    async fn release_answer(&self, request: Request<ReleaseAnswerRequest>) -> Answer<AnswerReply> {
+        let ReleaseAnswerRequest { process_id, answer_id } = request.into_inner();
+        let outcome = self.works("release", || self.at_terminal(&process_id, |play| play.release(&answer_id)))??;
+        Ok(Response::new(AnswerReply { outcome: outcome.into() }))
     }
 
     async fn stat(&self, _: Request<StatRequest>) -> Answer<Entry> {
