@@ -17,7 +17,7 @@ pub enum Control {
     /// Look on.
     #[default]
     View,
-    /// Control the terminal if nobody does.
+    /// Control the terminal if nobody does, or a former connection of the same caller and writer.
     Free,
     /// Control it, whoever does now.
     Take,
@@ -39,7 +39,8 @@ pub enum ViewerFrame {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TerminalFrame {
-    /// First of all. Output follows from `offset` on; `input` bytes of this writer were taken before.
+    /// First of all. Output follows from `offset` on; of a viewer that controls, at least `input` bytes of this writer were
+    /// taken before.
     Attached {
         process: ProcessId,
         offset: u64,
@@ -54,7 +55,7 @@ pub enum TerminalFrame {
     Resized { offset: u64, size: TerminalSize },
     /// Who controls it now: the owner of a token or a socket, or nobody; `held` when it is this viewer.
     Control { held: bool, controller: Option<String> },
-    /// So many bytes of this writer were taken.
+    /// So many bytes of this writer were taken. Also comes after taking control.
     Taken { input: u64 },
     /// Retention took this output before it could be sent; a screen follows.
     Skipped { from: u64, to: u64 },

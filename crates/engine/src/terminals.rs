@@ -32,9 +32,9 @@ use crate::{
 use keeper::{Ask, Keeper};
 pub use keyboard::Keyboard;
 pub use recording::Recording;
-use seats::Seats;
 #[cfg(test)]
 pub(crate) use seats::MOST_SEATS;
+use seats::Seats;
 pub use transcript::TranscriptQuery;
 pub use viewer::{AttachAsk, Attached, Viewed, Viewer};
 
@@ -84,7 +84,12 @@ impl Terminals {
 }
 
 /// Has a terminal that runs followed, whether somebody looks or not.
-pub(crate) fn follow(inner: &Arc<Inner>, handle: &Arc<Handle>, process: &ProcessId, progress: watch::Receiver<Progress>) {
+pub(crate) fn follow(
+    inner: &Arc<Inner>,
+    handle: &Arc<Handle>,
+    process: &ProcessId,
+    progress: watch::Receiver<Progress>,
+) {
     watcher::watch(inner, handle, process, progress.clone());
     // One that was there before knows of no output to come; those who asked it are answered still.
     begin(inner, handle, process, Some(progress), &mut inner.terminals.keepers());

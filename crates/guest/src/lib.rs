@@ -4,6 +4,7 @@
 //! So nothing here uses tokio's file functions or its blocking pool; files are done by forked workers.
 
 mod answers;
+mod behind;
 mod children;
 mod command;
 mod error;

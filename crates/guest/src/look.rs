@@ -16,6 +16,11 @@ use crate::{
     tree::{self, Member},
 };
 
+/// Whether whole lines are gathered for the program. Where that cannot be told, keys are typed as for one that does.
+pub(crate) fn is_canonical(terminal: &OwnedFd) -> bool {
+    rustix::termios::tcgetattr(terminal).map_or(true, |attributes| attributes.local_modes.contains(LocalModes::ICANON))
+}
+
 /// Where the terminal is, unless something was printed that has no offset yet.
 pub(crate) fn moment(state: &State, terminal: &OwnedFd) -> io::Result<Option<Moment>> {
     let now = Moment { output: state.ring.end(), input: state.input_offset };

@@ -11,7 +11,7 @@ use tokio::{
 use zeroize::Zeroizing;
 
 use crate::{
-    answers::Keys,
+    behind::{self, Behind},
     error::{Code, Fault},
     input::{Feed, Response},
     look,
@@ -31,14 +31,6 @@ pub(crate) struct Sink {
     /// Where in the output the last question ended that the terminal itself answered.
     responded: u64,
     behind: Behind,
-}
-
-/// What the terminal has taken the first part of and not yet the rest. It goes before all else: a key that is typed by
-/// halves is another key.
-#[derive(Default)]
-struct Behind {
-    keys: Keys,
-    counts: bool,
 }
 
 /// Who types, and so which offsets count it.
@@ -127,7 +119,7 @@ impl Sink {
                 // The kernel does not tell how much it would take. Where that is a part, the rest follows first of all.
                 let length = write_now(self.target.as_ref(), &response.data);
                 if length > 0 {
-                    self.leave_behind(&response.data[length..], false);
+                    self.behind = Behind::rest(Zeroizing::new(response.data[length..].to_vec()), false);
                 }
             }
         }
@@ -148,45 +140,52 @@ impl Sink {
             Ok(keys) => keys,
             Err(outcome) => return Ok(outcome),
         };
-        let length = write_now(self.target.as_ref(), &keys);
+        // Whoever reads whole lines gets them whole; whoever reads keys, one by one.
+        let first = match &self.target {
+            Some(target) if !look::is_canonical(target.get_ref()) => behind::key(&keys),
+            _ => keys.len(),
+        };
+        let length = write_now(self.target.as_ref(), &keys[..first]);
         if length == 0 {
             // Full of what was typed before and nobody has read: nobody knows what would read this.
             return Ok(state.answers.settle(id, AnswerOutcome::MovedOn));
         }
         state.input_offset += length as u64;
-        self.leave_behind(&keys[length..], true);
+        let rest = Zeroizing::new(keys[length..].to_vec());
+        self.behind = match first < keys.len() {
+            true => Behind::paced(rest, first - length, state.ring.end()),
+            false => Behind::rest(rest, true),
+        };
         Ok(state.answers.settle(id, AnswerOutcome::Typed))
     }
 
-    fn leave_behind(&mut self, rest: &[u8], counts: bool) {
-        self.behind = Behind { keys: Zeroizing::new(rest.to_vec()), counts };
-    }
-
     pub(crate) fn is_behind(&self) -> bool {
-        !self.behind.keys.is_empty()
+        !self.behind.is_empty()
     }
 
     /// Waits until more of what was left behind is taken; may be given up and tried again.
     pub(crate) async fn catch_up(&mut self, process: &Process) {
-        let taken = write_some(&mut self.target, &self.behind.keys).await;
+        self.behind.due(process).await;
+        let taken = write_some(&mut self.target, self.behind.next()).await;
         self.caught_up(process, taken);
     }
 
     fn catch_up_now(&mut self, process: &Process) {
-        if self.is_behind() {
-            let taken = write_now(self.target.as_ref(), &self.behind.keys);
+        if self.is_behind() && !self.behind.is_paced() {
+            let taken = write_now(self.target.as_ref(), self.behind.next());
             self.caught_up(process, Some(taken));
         }
     }
 
     /// `None`: nobody reads it any more.
     fn caught_up(&mut self, process: &Process, taken: Option<usize>) {
-        if self.behind.counts {
-            process.state().input_offset += taken.unwrap_or(0) as u64;
+        let mut state = process.state();
+        if self.behind.counts() {
+            state.input_offset += taken.unwrap_or(0) as u64;
         }
         match taken {
-            Some(length) if length < self.behind.keys.len() => drop(self.behind.keys.drain(..length)),
-            _ => self.behind = Behind::default(),
+            Some(length) => self.behind.took(length, state.ring.end()),
+            None => self.behind = Behind::default(),
         }
     }
 }

@@ -91,7 +91,9 @@ async fn full_screen_programs_are_seen_without_attaching() -> Outcome {
 async fn what_was_shown_is_searched_replayed_and_exported() -> Outcome {
     let server = Server::start()?;
     done(&mut server.command(&["create", "--name", "a"]))?;
+    // Without echo, or the answers to its queries would be part of what it shows.
     let script = r#"
+        stty -echo
         printf '\033]52;c;ZXZpbA==\007\033]0;a title\007\033]8;;http://x/\033\\a link\033]8;;\033\\\r\n'
         printf '\033[32mgreen\033[m\033[6n\033[c\r\n'
         printf 'one 10%%\rone 99%%\r\nNeedle in it\r\n'

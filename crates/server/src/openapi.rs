@@ -75,6 +75,8 @@ fn complete(components: &mut Components) {
     for (name, schema) in [
         (sandbar_api::Problem::name(), sandbar_api::Problem::schema()),
         (sandbar_api::Code::name(), sandbar_api::Code::schema()),
+        // It travels inside a WebSocket, which no operation can say.
+        (sandbar_api::ViewerFrame::name(), sandbar_api::ViewerFrame::schema()),
     ] {
         components.schemas.insert(name.into_owned(), schema);
     }

@@ -4,6 +4,7 @@
 mod connection;
 mod pending;
 mod task;
+mod writing;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

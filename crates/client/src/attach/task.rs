@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Buf as _, Bytes};
-use futures_util::{SinkExt as _, StreamExt as _, stream::SplitSink, stream::SplitStream};
+use futures_util::{StreamExt as _, stream::SplitStream};
 use sandbar_api::{ATTACH_HEADER, Code, Control, TerminalFrame, ViewerFrame};
 use tokio::{sync::mpsc, time};
 use tokio_tungstenite::tungstenite::Message;
@@ -11,15 +11,12 @@ use tokio_tungstenite::tungstenite::Message;
 use super::{
     AttachEvent, Shared,
     connection::{Greeting, Request, Socket},
+    writing::{Left, write},
 };
 use crate::{Error, Result};
 
-/// How often the server is asked whether it is there.
-const PING: Duration = Duration::from_secs(15);
 /// A connection that has carried nothing for so long, no answer either, is none.
 const SILENCE: Duration = Duration::from_secs(40);
-/// What the server said before it hung up arrives within this time.
-const LAST_WORDS: Duration = Duration::from_millis(500);
 
 pub(super) struct Task {
     request: Request,
@@ -264,48 +261,5 @@ impl Task {
 
     async fn hand_out(&self, event: AttachEvent) -> Result<(), Over> {
         self.events.send(Ok(event)).await.map_err(|_| Over)
-    }
-}
-
-/// Why nothing more is written to a connection.
-enum Left {
-    Failed,
-    Redraw,
-}
-
-async fn write(shared: &Shared, mut sink: SplitSink<Socket, Message>) -> Left {
-    let mut ping = time::interval_at(time::Instant::now() + PING, PING);
-    loop {
-        let work = shared.work.notified();
-        if std::mem::take(&mut shared.state().redraw) {
-            return Left::Redraw;
-        }
-        let message = due(shared);
-        let sent = match message {
-            Some(message) => sink.send(message).await,
-            None => tokio::select! {
-                () = work => continue,
-                _ = ping.tick() => sink.send(Message::Ping(Bytes::new())).await,
-            },
-        };
-        if sent.is_err() {
-            // The reader may still find out why.
-            time::sleep(LAST_WORDS).await;
-            return Left::Failed;
-        }
-    }
-}
-
-/// What is to be said next.
-fn due(shared: &Shared) -> Option<Message> {
-    let mut state = shared.state();
-    // The size first: whoever takes control gives the terminal theirs.
-    let frame = match std::mem::take(&mut state.resized).then_some(state.size).flatten() {
-        Some(size) => Some(ViewerFrame::Resize { cols: size.cols, rows: size.rows }),
-        None => state.ask.take(),
-    };
-    match frame.and_then(|frame| serde_json::to_string(&frame).ok()) {
-        Some(text) => Some(Message::text(text)),
-        None => state.pending.frame().map(Message::Binary),
     }
 }

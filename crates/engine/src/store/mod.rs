@@ -167,7 +167,17 @@ pub struct Pruned {
 
 #[async_trait]
 pub trait Store:
-    GateStore + SecretStore + ApprovalStore + LedgerStore + SessionStore + TerminalStore + WebhookStore + RestartStore + Send + Sync + 'static
+    GateStore
+    + SecretStore
+    + ApprovalStore
+    + LedgerStore
+    + SessionStore
+    + TerminalStore
+    + WebhookStore
+    + RestartStore
+    + Send
+    + Sync
+    + 'static
 {
     /// Event `sandbox.created` (and `session.created`). `NameTaken` among those not deleted.
     async fn create_sandbox(&self, new: NewSandbox) -> Result<Created>;

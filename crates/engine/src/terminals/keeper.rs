@@ -37,12 +37,15 @@ const BREATH: Duration = Duration::from_millis(5);
 /// How long to wait for room before pressing for it again.
 const PRESS: Duration = Duration::from_millis(50);
 
+/// How long who comes waits for the newest output; the rest comes as output.
+const GLANCE: Duration = Duration::from_millis(20);
+
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
 
 /// What is asked of a keeper: each is told as of all output that is stored by then.
 pub(super) enum Ask {
     Look(Reply<Look>),
-    /// For a viewer who comes now.
+    /// For a viewer who comes now. Of a program that prints a lot it may be a little older.
     Paint(Reply<Painting>),
     /// For whoever judges whether it waits for a person.
     Scene(Reply<Scene>),
@@ -61,6 +64,16 @@ pub(super) struct Painting {
 pub(super) struct Scene {
     pub(super) offset: u64,
     pub(super) seen: sandbar_terminal::Look,
+}
+
+/// How far to catch up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    End,
+    /// The end, or this moment.
+    Moment(Instant),
+    /// The end, or that somebody asks.
+    Asked,
 }
 
 /// Often enough that retention never takes what came after the last checkpoint.
@@ -82,6 +95,8 @@ pub(super) struct Keeper {
     replies: Option<Replies>,
     /// Queries before this offset were answered, or are not ours to answer.
     answered: u64,
+    /// Catching up was left off.
+    behind: bool,
 }
 
 impl Keeper {
@@ -96,7 +111,7 @@ impl Keeper {
         // What is stored already was asked of a server before, if of any.
         let answered = progress.as_ref().map_or(0, |progress| progress.borrow().end);
         let replies = progress.is_some().then(|| Replies::new(&inner, handle, process.clone()));
-        Self { inner, process, asks, progress, interval, shown: None, saved: 0, replies, answered }
+        Self { inner, process, asks, progress, interval, shown: None, saved: 0, replies, answered, behind: false }
     }
 
     pub(super) async fn run(mut self) {
@@ -113,7 +128,7 @@ impl Keeper {
                     self.answer(ask).await;
                     idle = Instant::now() + IDLE;
                 }
-                more = news(&mut self.progress, rested) => {
+                more = news(&mut self.progress, rested, self.behind) => {
                     if more {
                         let heavy = self.follow().await;
                         rested = Instant::now() + if heavy { BREATH } else { Duration::ZERO };
@@ -142,14 +157,14 @@ impl Keeper {
         let process = self.process.clone();
         // Whoever asked may have gone.
         match ask {
-            Ask::Look(reply) => drop(reply.send(self.see(|shown| shown.look(&process)).await)),
-            Ask::Paint(reply) => drop(reply.send(self.see(Shown::paint).await)),
-            Ask::Scene(reply) => drop(reply.send(self.see(Shown::scene).await)),
+            Ask::Look(reply) => drop(reply.send(self.see(Until::End, |shown| shown.look(&process)).await)),
+            Ask::Paint(reply) => drop(reply.send(self.see(Until::Moment(Instant::now() + GLANCE), Shown::paint).await)),
+            Ask::Scene(reply) => drop(reply.send(self.see(Until::End, Shown::scene).await)),
         }
     }
 
-    async fn see<T>(&mut self, seen: impl FnOnce(&mut Shown) -> T) -> Result<T, Problem> {
-        let mut shown = self.caught_up().await?;
+    async fn see<T>(&mut self, until: Until, seen: impl FnOnce(&mut Shown) -> T) -> Result<T, Problem> {
+        let mut shown = self.caught_up(until).await?;
         let seen = seen(&mut shown);
         self.shown = Some(shown);
         Ok(seen)
@@ -158,7 +173,7 @@ impl Keeper {
     /// Takes in what was printed. Whether that was much.
     async fn follow(&mut self) -> bool {
         let before = self.shown.as_ref().map(Shown::offset);
-        match self.caught_up().await {
+        match self.caught_up(Until::Asked).await {
             Ok(shown) => {
                 let heavy = before.is_none_or(|before| shown.offset() - before >= PIECE as u64);
                 self.shown = Some(shown);
@@ -183,7 +198,7 @@ impl Keeper {
 
     /// Catches up and leaves a checkpoint there.
     async fn save(&mut self) {
-        match self.caught_up().await {
+        match self.caught_up(Until::End).await {
             Ok(mut shown) => {
                 self.keep(&mut shown).await;
                 self.shown = Some(shown);
@@ -206,8 +221,10 @@ impl Keeper {
         self.saved = shown.offset();
     }
 
-    /// The screen at what was the end of the output when this was called. Taken out, so that a failure leaves none.
-    async fn caught_up(&mut self) -> Result<Shown, Problem> {
+    /// The screen at what was the end of the output when this was called, or before, if it was left off. Taken out, so
+    /// that a failure leaves none.
+    async fn caught_up(&mut self, until: Until) -> Result<Shown, Problem> {
+        self.behind = false;
         let range = self.inner.store.output_range(&self.process).await?;
         let sizes = self.inner.store.terminal_sizes(&self.process).await?;
         let mut shown = match self.shown.take() {
@@ -220,6 +237,15 @@ impl Keeper {
         while shown.offset() < range.end {
             if self.inner.halt.is_cancelled() {
                 return Err(problem::shutting_down());
+            }
+            self.behind = match until {
+                Until::End => false,
+                // Not where output could not go on.
+                Until::Moment(moment) => Instant::now() >= moment && shown.offset() >= range.start,
+                Until::Asked => !self.asks.is_empty(),
+            };
+            if self.behind {
+                break;
             }
             // Fed once with an ear for queries, and piece by piece, so that an answer says what it answers.
             let fresh = self.replies.is_some() && shown.offset() >= self.answered;
@@ -305,8 +331,8 @@ impl Keeper {
 }
 
 /// Whether there was something printed, or nothing more will be, but not before `rested`. Waits for ever without a source.
-async fn news(progress: &mut Option<watch::Receiver<Progress>>, rested: Instant) -> bool {
+async fn news(progress: &mut Option<watch::Receiver<Progress>>, rested: Instant, behind: bool) -> bool {
     let Some(progress) = progress else { return std::future::pending().await };
     time::sleep_until(rested).await;
-    progress.changed().await.is_ok()
+    behind || progress.changed().await.is_ok()
 }

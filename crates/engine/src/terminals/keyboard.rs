@@ -60,12 +60,7 @@ pub(super) struct Typist {
 }
 
 impl Keyboard {
-    pub(super) fn new(
-        engine: Engine,
-        typist: Typist,
-        may_control: bool,
-        size: Option<TerminalSize>,
-    ) -> (Self, Notes) {
+    pub(super) fn new(engine: Engine, typist: Typist, may_control: bool, size: Option<TerminalSize>) -> (Self, Notes) {
         let (notes, frames) = mpsc::channel(16);
         let (taken, taken_by_now) = watch::channel(0);
         let (pieces, queue) = mpsc::channel(MOST_PIECES);

@@ -4,9 +4,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use sandbar_api::{
-    Code, Control, OutputChunk, Problem, Process, ProcessId, Role, TerminalFrame, TerminalSize,
-};
+use sandbar_api::{Code, Control, OutputChunk, Problem, Process, ProcessId, Role, TerminalFrame, TerminalSize};
 use sandbar_terminal::{InputModes, Neutral, Titles};
 use sha2::{Digest as _, Sha256};
 use tokio::{sync::watch, time};
@@ -128,8 +126,7 @@ impl Engine {
             });
             (input, trouble) = (taken, fitted.err());
         }
-        let mut viewer =
-            Viewer::open(self, handle, process, seat, table, notes, &wanted).await?;
+        let mut viewer = Viewer::open(self, handle, process, seat, table, notes, &wanted).await?;
         viewer.begin(input, trouble);
         Ok(Attached { viewer, keyboard })
     }

@@ -1,8 +1,8 @@
 //! The engine over scripted guests: lives of sandboxes, lives of processes, and what a restart finds.
 
 mod approvals;
-mod attach;
 mod asking;
+mod attach;
 mod budgets;
 pub(crate) mod disk;
 mod forks;

@@ -19,7 +19,14 @@ fn kept(argv: &[&str]) -> StartProcess {
 impl Bed {
     /// Waits until so many processes were started in `a`, and returns the last of these.
     async fn started(&self, count: usize) -> Result<Process, String> {
-        soon(|| async { self.engine.processes("a").await.ok()?.into_iter().nth(count - 1) }).await
+        soon(|| async {
+            let process = self.engine.processes("a").await.ok()?.into_iter().nth(count - 1)?;
+            // It is recorded before it is started.
+            let guest = self.provider.get(&process.sandbox)?.guest.clone();
+            let begun = process.state != ProcessState::Running || guest.play(process.id.as_str()).is_some();
+            begun.then_some(process)
+        })
+        .await
     }
 
     /// Waits until it is decided what follows a process; how many in a row had ended too soon by then.

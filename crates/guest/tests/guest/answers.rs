@@ -237,3 +237,21 @@ pub(crate) async fn have_bounds(guest: Guest) -> Outcome {
     assert_eq!(code_of(release(&guest, "a").await), "no_terminal");
     Ok(())
 }
+
+/// Reads pieces as they come and says where each ends.
+const PIECES: &str = "stty raw -echo; printf 'Pick\\r\\n'; n=0; while [ $n -lt 3 ]; do n=$((n+1)); \
+                      printf '<%s>' \"$(dd bs=64 count=1 2>/dev/null | od -An -c | tr -d ' \\n')\"; done";
+
+pub(crate) async fn are_typed_key_by_key_to_whom_reads_keys(guest: Guest) -> Outcome {
+    guest.client.clone().start(guest.terminal("p", PIECES)).await?;
+    let mut follower = guest.follow("p", 0).await?;
+    follower.until_text("Pick").await?;
+    // `stty` came before what is shown.
+    let seen = guest.look().await?;
+    assert!(!seen.canonical && !seen.output_waits);
+    assert_eq!(stage(&guest, "a", &seen, b"\x1b[B\x1b[B\r").await?, AnswerOutcome::Staged);
+    assert_eq!(release(&guest, "a").await?, AnswerOutcome::Typed);
+    let ended = follower.until_end().await?;
+    assert!(ended.text().ends_with("<033[B><033[B><\\r>"), "{}", ended.text());
+    Ok(())
+}

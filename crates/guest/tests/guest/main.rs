@@ -103,6 +103,7 @@ const TESTS: &[Test] = tests! {
         is_for_running_terminals;
     answers:
         are_typed_once,
+        are_typed_key_by_key_to_whom_reads_keys,
         are_not_typed_after_output,
         are_not_typed_after_output_that_nobody_has_read,
         are_not_typed_while_output_waits,

@@ -112,9 +112,9 @@ impl Store for SqliteStore {
             Some(_) => {
                 let end = self.writer.write(Essential, move |transaction| {
                     let (ended, exit) = (ended.clone(), exit.clone());
-                    Box::pin(async move {
-                        processes::end_in_steps(transaction, &ended, state, exit.as_ref(), at).await
-                    })
+                    Box::pin(
+                        async move { processes::end_in_steps(transaction, &ended, state, exit.as_ref(), at).await },
+                    )
                 });
                 end.await?.is_some()
             }

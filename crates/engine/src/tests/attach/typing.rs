@@ -73,7 +73,9 @@ async fn a_program_that_does_not_read_holds_up_keys_alone() -> Tested {
     let mut refused = 0;
     while refused < sent / piece.len() as u64 - 1 {
         match tokio::time::timeout(Duration::from_secs(5), eyes.next()).await?? {
-            Some(Viewed::Frame(TerminalFrame::Error { problem })) if problem.code == Code::NotController => refused += 1,
+            Some(Viewed::Frame(TerminalFrame::Error { problem })) if problem.code == Code::NotController => {
+                refused += 1
+            }
             Some(Viewed::Frame(TerminalFrame::Control { held: false, .. } | TerminalFrame::Taken { .. })) => {}
             other => return Err(format!("{other:?}").into()),
         }
