@@ -6,7 +6,7 @@ from measure import Calm
 from server import Connection, Server
 from viewer import Viewer
 
-LINES = "yes 'a line of output as compilers and tests print them, seventy-nine letters long..' | head -c {bytes}"
+LINES = "yes 'a line of output as compilers and tests print them, seventy-nine letters long..' 2>/dev/null | head -c {bytes}"
 # The terminal makes two bytes of each newline.
 THROUGHPUT = 64 << 20
 HISTORY = 100 << 20

@@ -382,3 +382,10 @@ async fn flood(stage: &Stage, target: &Target) -> Outcome<Finding> {
 async fn few(stage: &Stage, target: &Target) -> Outcome<Finding> {
     questions(stage, target, 8).await
 }
+
+/// Of a question that the gate asks itself.
+pub(crate) async fn kind_of_the_gates(stage: &Stage, target: &Target) -> Outcome<sandbar_api::ApprovalKind> {
+    let asked = ask(stage, target).await?;
+    stage.delete(&asked.target).await?;
+    Ok(asked.approval.kind)
+}

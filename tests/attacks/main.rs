@@ -12,21 +12,27 @@ mod floods;
 mod fronting;
 mod identity;
 mod inside;
+mod judge;
 mod kernel;
 mod limits;
 mod names;
 mod neighbours;
 mod operator;
 mod outside;
+mod person;
 mod policy;
 mod processes;
+mod prompts;
+mod queries;
 mod races;
 #[path = "../../crates/sandbar/tests/gate/roots.rs"]
 mod roots;
 mod routes;
 mod score;
+mod seats;
 mod secrets;
 mod shared;
+mod shown;
 mod smuggling;
 mod stage;
 #[path = "../../crates/sandbar/tests/support/mod.rs"]
@@ -71,6 +77,9 @@ fn all() -> Vec<Attack> {
         kernel::all(),
         processes::all(),
         terminals::all(),
+        shown::all(),
+        queries::all(),
+        seats::all(),
         limits::all(),
         neighbours::all(),
         shared::all(),
@@ -85,6 +94,7 @@ fn all() -> Vec<Attack> {
         secrets::all(),
         budgets::all(),
         approvals::all(),
+        prompts::all(),
     ]
     .concat()
 }

@@ -5,9 +5,11 @@ mod support;
 use std::{
     io::{Read as _, Write as _},
     process::{Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use sandbar_terminal::Screen;
 use support::{Outcome, SANDBAR, Server, done, text};
 
 /// Python's pty module plays the people: it opens terminals, sets their sizes, types and reads.
@@ -114,7 +116,7 @@ fn several_look_on_and_one_controls() -> Outcome {
 one = Person("session", "new", "--name", "shared", "--", "sh")
 one.until(b"$ "); one.type(b"stty size\n"); one.until(b"24 80\r\n")
 two = Person("attach", "shared", rows=10, cols=60)
-two.until(b"24 80"); two.until(b"Ctrl-A t takes over")
+two.until(b"24 80"); two.until(b"you see a part"); two.until(b"Ctrl-A t takes control")
 two.type(b"echo never-$((1+1))\n"); two.until(b"not typed")
 two.type(b"\x01?"); two.until(b"Ctrl-A d detaches")
 two.type(b"\x01t"); two.until(b"you have control"); one.until(b"you look on")
@@ -216,6 +218,176 @@ async fn nothing_is_lost_or_doubled_when_the_server_dies_under_an_attached_clien
     let differ = shown.bytes().zip(expected.bytes()).position(|(is, should)| is != should);
     let around = differ.map(|at| &shown[at.saturating_sub(100)..(at + 100).min(shown.len())]);
     assert!(shown == expected, "{} of {} bytes, differing at {around:?}", shown.len(), expected.len());
+    done(&mut server.command(&["rm", "-f", "a"]))?;
+    Ok(())
+}
+
+/// A person's terminal that lives on in this test: what is printed there is kept, with the sizes it had.
+struct Desk {
+    bridge: std::process::Child,
+    orders: std::process::ChildStdin,
+    seen: Arc<Mutex<Vec<u8>>>,
+    /// Each from a byte on.
+    sizes: Vec<(usize, u16, u16)>,
+}
+
+impl Desk {
+    fn sit(server: &Server, (cols, rows): (u16, u16), arguments: &[&str]) -> Outcome<Self> {
+        let bridge = r#"
+import threading
+rows, cols = map(int, sys.argv[2:4])
+one = Person(*sys.argv[4:], rows=rows, cols=cols)
+def obey():
+    for order in sys.stdin:
+        word, *rest = order.split()
+        if word == "size": one.size(*map(int, rest))
+        else: one.type(bytes.fromhex(rest[0]))
+    os._exit(0)
+threading.Thread(target=obey, daemon=True).start()
+while data := one.read(60): os.write(1, data)
+"#;
+        let mut command = people(server, bridge);
+        command.args([rows.to_string(), cols.to_string()]).args(arguments);
+        let mut bridge = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (orders, mut printed) = (bridge.stdin.take().ok_or("no stdin")?, bridge.stdout.take().ok_or("no stdout")?);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let kept = seen.clone();
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(length @ 1..) = printed.read(&mut piece) {
+                kept.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&piece[..length]);
+            }
+        });
+        Ok(Self { bridge, orders, seen, sizes: vec![(0, cols, rows)] })
+    }
+
+    fn printed(&self) -> Vec<u8> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn types(&mut self, keys: &str) -> Outcome {
+        let keys: String = keys.bytes().map(|byte| format!("{byte:02x}")).collect();
+        Ok(writeln!(self.orders, "type {keys}")?)
+    }
+
+    fn size(&mut self, cols: u16, rows: u16) -> Outcome {
+        self.sizes.push((self.printed().len(), cols, rows));
+        Ok(writeln!(self.orders, "size {rows} {cols}")?)
+    }
+
+    /// What the person sees.
+    fn screen(&self) -> Screen {
+        let printed = self.printed();
+        let mut screen = Screen::new(self.sizes[0].1, self.sizes[0].2, 0);
+        for (index, (from, cols, rows)) in self.sizes.iter().enumerate() {
+            let until = self.sizes.get(index + 1).map_or(printed.len(), |next| next.0);
+            screen.resize(*cols, *rows);
+            assert!(screen.feed(&printed[*from..until]).is_empty(), "the person's terminal is asked something");
+        }
+        screen
+    }
+
+    /// Waits until the person sees the part from `left` and `top` on of what the terminal shows, and its cursor there.
+    async fn sees(&self, what: &str, server: &Server, process: &str, (left, top): (usize, usize)) -> Outcome {
+        let client = server.client()?;
+        let mut last = String::new();
+        let seen = support::until(what, async || {
+            let (real, mine) = (client.screen("a", process).await?, self.screen());
+            let (cols, rows) = mine.size();
+            let part = |line: &String| {
+                let part: String = line.chars().skip(left).take(usize::from(cols)).collect();
+                part.trim_end().to_owned()
+            };
+            let mut expected: Vec<_> = real.lines.iter().skip(top).take(usize::from(rows)).map(part).collect();
+            expected.resize(usize::from(rows), String::new());
+            let cursor = (usize::from(real.cursor.row), usize::from(real.cursor.col));
+            let (row, col) = mine.cursor();
+            last = format!("{cursor:?} of\n{}\n{:?} on\n{}", expected.join("\n"), (row, col), mine.lines().join("\n"));
+            Ok(mine.lines() == expected && (top + usize::from(row), left + usize::from(col)) == cursor)
+        });
+        let seen = seen.await;
+        seen.map_err(|error| format!("{error}\n{last}").into())
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.bridge.kill();
+        let _ = self.bridge.wait();
+    }
+}
+
+/// Fills the screen, in colours, and anew when that has another size; `x,y` and Enter moves the cursor there.
+const FULL_SCREEN: &str = r#"
+import os, signal, sys
+def draw(*_):
+    cols, rows = os.get_terminal_size()
+    out = "\x1b[?1049h\x1b[2J"
+    for row in range(rows):
+        line = "".join("%s%d.%d|" % ("\u00e9" if row == 5 else "r", row, col) for col in range(0, cols, 8))
+        out += "\x1b[%d;1H\x1b[3%d;1m%s\x1b[m" % (row + 1, row % 8, line[:cols - 12])
+    print(out + "\x1b]52;c;QUFB\x07\x1b[6;1H", end="", flush=True)
+os.system("stty -echo")
+signal.signal(signal.SIGWINCH, draw)
+draw()
+for order in sys.stdin:
+    if order.strip() == "main": print("\x1b[?1049lback on the main screen", end="", flush=True)
+    elif "," in order: print("\x1b[%d;%dH" % tuple(map(int, order.split(",")[::-1])), end="", flush=True)
+"#;
+
+#[tokio::test]
+async fn a_small_window_shows_the_part_with_the_cursor() -> Outcome {
+    let server = Server::start()?;
+    done(&mut server.command(&["create", "--name", "a"]))?;
+    let request = sandbar_api::StartProcess {
+        argv: ["python3", "-c", FULL_SCREEN].map(str::to_owned).to_vec(),
+        terminal: Some(sandbar_api::TerminalSize { cols: 100, rows: 30 }),
+        stdin: true,
+        ..sandbar_api::StartProcess::default()
+    };
+    let client = server.client()?;
+    let process = client.start_process("a", &request).await?.id.to_string();
+    support::until("it draws", async || Ok(client.screen("a", &process).await?.lines[29].contains("r29"))).await?;
+
+    let mut holder = Desk::sit(&server, (100, 30), &["attach", "a"])?;
+    holder.sees("all of it by who controls it", &server, &process, (0, 0)).await?;
+    let mut desk = Desk::sit(&server, (49, 30), &["attach", "a", "--view"])?;
+    support::until("a notice", async || {
+        let shown = desk.screen().text().replace('\n', " ");
+        let told = "the terminal is 100x30, this window 49x30: you see a part; Ctrl-A t takes control and fits it";
+        Ok(shown.contains("somebody at the server (socket) has control") && shown.contains(told))
+    })
+    .await?;
+    desk.sees("the left part", &server, &process, (0, 0)).await?;
+    assert!(desk.screen().as_ansi().contains("\x1b[1;31m") || desk.screen().as_ansi().contains("\x1b[31;1m"));
+    holder.types("90,28\n")?;
+    desk.sees("the right part", &server, &process, (48, 0)).await?;
+    desk.size(49, 12)?;
+    desk.sees("the lower right part", &server, &process, (48, 18)).await?;
+    holder.types("3,2\n")?;
+    desk.sees("the upper left part", &server, &process, (0, 0)).await?;
+
+    desk.size(120, 40)?;
+    desk.sees("all in a larger window", &server, &process, (0, 0)).await?;
+    holder.types("60,20\n")?;
+    desk.sees("what is passed on", &server, &process, (0, 0)).await?;
+    desk.size(49, 30)?;
+    desk.sees("a part again", &server, &process, (24, 0)).await?;
+
+    desk.types("\x01t")?;
+    support::until("the terminal fits", async || Ok(client.screen("a", &process).await?.size.cols == 49)).await?;
+    desk.sees("all of it after taking control", &server, &process, (0, 0)).await?;
+    desk.types("main\n")?;
+    desk.sees("the main screen", &server, &process, (0, 0)).await?;
+    holder.types("\x01t")?;
+    support::until("it is large again", async || Ok(client.screen("a", &process).await?.size.cols == 100)).await?;
+    desk.sees("a part when somebody else took control", &server, &process, (0, 0)).await?;
+    assert!(!text(&desk.printed()).contains("\x1b]52"), "the clipboard is the person's own");
+    desk.types("\x01d")?;
+    support::until("it leaves", async || Ok(text(&desk.printed()).contains("comes back]"))).await?;
+    let left = desk.screen();
+    assert!(left.cursor_visible() && !left.alternate_screen());
     done(&mut server.command(&["rm", "-f", "a"]))?;
     Ok(())
 }

@@ -26,9 +26,12 @@ pub enum InputModes {
     Drop,
 }
 
-/// Puts a terminal that was shown a session back in order, whatever the session left behind.
-pub const RESTORE: &[u8] = b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1004l\x1b[?2004l\
-\x1b[?2026l\x1b[?1049l\x1b[?1l\x1b>\x1b[?6l\x1b[?7h\x1b[4l\x1b[r\x1b(B\x1b)B\x0f\x1b[m\x1b[0 q\x1b[?25h";
+/// Puts a terminal that was shown a session back in order, whatever the session left behind, the cursor where it is.
+///
+/// Margins and origin mode send the cursor home, and so may leaving an alternate screen that was not entered: it is saved
+/// before. Taking it back takes back origin mode too, so a soft reset, which does not move it, ends that first.
+pub const RESTORE: &[u8] = b"\x1b7\x1b[?1049l\x1b[!p\x1b7\x1b[?6l\x1b[r\x1b8\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\
+\x1b[?1006l\x1b[?1015l\x1b[?1004l\x1b[?2004l\x1b[?2026l\x1b[?1l\x1b>\x1b[?7h\x1b[4l\x1b(B\x1b)B\x0f\x1b[m\x1b[0 q\x1b[?25h";
 
 /// A reset by the program clears what is seen and resets modes, but leaves the operator's scrollback, colours and tabs.
 const SOFT_RESET: &[u8] = b"\x1b[!p\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?1049l\

@@ -6,6 +6,7 @@
 mod checkpoint;
 mod modes;
 mod paint;
+mod part;
 mod replies;
 mod sgr;
 mod translate;
@@ -15,6 +16,7 @@ use std::num::NonZeroU16;
 
 pub use checkpoint::RestoreError;
 pub use modes::{Modes, Mouse};
+pub use part::Part;
 pub use view::{Cursor, View};
 
 use crate::scan::Scanner;

@@ -6,12 +6,16 @@ mod face;
 mod keys;
 mod typing;
 mod watch;
+mod window;
 
 use std::sync::OnceLock;
 
 use sandbar_api::{Code, Control, Process};
 use sandbar_client::{AttachOptions, Typist};
-use tokio::{sync::mpsc, time};
+use tokio::{
+    sync::{Notify, mpsc},
+    time,
+};
 use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use self::chord::Chord;
@@ -65,10 +69,10 @@ impl Visit<'_> {
         let raw = Raw::enter().map_err(Failure::io("failed to put the terminal into raw mode"))?;
         let filtered = self.manner == Manner::Visit;
         let mut face = Face::new(Stdout::is(), self.name, filtered, self.running.print);
-        let typist = OnceLock::new();
+        let (typist, resized) = (OnceLock::new(), Notify::new());
         let left = tokio::select! {
-            left = self.show(&mut face, &typist) => left,
-            () = self.heed(signals, &typist) => Ok(Left::Detached),
+            left = self.show(&mut face, &typist, &resized) => left,
+            () = self.heed(signals, &typist, &resized) => Ok(Left::Detached),
         };
         face.leave(matches!(left, Ok(Left::Detached))).await;
         drop(raw);
@@ -89,7 +93,7 @@ impl Visit<'_> {
         AttachOptions { from, raw: true, control: self.control, writer: None, size }
     }
 
-    async fn show(&self, face: &mut Face, known: &OnceLock<Typist>) -> Result<Left, Failure> {
+    async fn show(&self, face: &mut Face, known: &OnceLock<Typist>, resized: &Notify) -> Result<Left, Failure> {
         let Running { client, sandbox, process, .. } = self.running;
         // Notices are for the screen here.
         let client = client.clone().on_away(|| ());
@@ -120,16 +124,25 @@ impl Visit<'_> {
             }))
         });
         face.begin().await?;
-        let mut watch = Watch::new(self, attachment.standing().clone());
+        let mut watch = Watch::new(self, attachment.standing().clone(), options.from.is_none());
+        watch.look_again(typist, face);
         loop {
             let left = tokio::select! {
                 event = attachment.next() => match event {
-                    Some(event) => watch.see(event?, face).await?,
+                    Some(event) => watch.see(event?, typist, face).await?,
                     None => return Err(Failure::new(exit::SANDBAR, "the output ended without the command's exit")),
                 },
                 Some(told) = told.recv() => watch.obey(told, typist, face).await?,
                 () = time::sleep_until(watch.tells_of_absence()) => {
                     watch.tell_of_absence(face).await?;
+                    None
+                }
+                () = resized.notified() => {
+                    watch.fit(typist, face).await?;
+                    None
+                }
+                () = drawing(face.due()) => {
+                    face.draw().await?;
                     None
                 }
             };
@@ -149,7 +162,7 @@ impl Visit<'_> {
     }
 
     /// Returns when a signal ends a visit.
-    async fn heed(&self, signals: &mut Signals, typist: &OnceLock<Typist>) {
+    async fn heed(&self, signals: &mut Signals, typist: &OnceLock<Typist>, resized: &Notify) {
         loop {
             match (signals.next().await, self.manner) {
                 (Received::Signal { name, .. }, Manner::Ours) => self.running.signal(name).await,
@@ -157,9 +170,17 @@ impl Visit<'_> {
                 (Received::Resized, _) => {
                     if let (Some(typist), Stdout::Terminal) = (typist.get(), Stdout::is()) {
                         typist.resize(terminal::size());
+                        resized.notify_one();
                     }
                 }
             }
         }
+    }
+}
+
+async fn drawing(due: Option<time::Instant>) {
+    match due {
+        Some(due) => time::sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }

@@ -6,12 +6,7 @@ use std::time::Duration;
 use sandbar_client::{AttachEvent, Standing, Typist};
 use tokio::time::Instant;
 
-use super::{
-    Left, Manner, Visit,
-    face::{Face, Stdout},
-    keys::Command,
-    typing::Told,
-};
+use super::{Left, Manner, Visit, face::Face, keys::Command, typing::Told};
 use crate::{exit::Failure, terminal};
 
 /// How long the last keys are given to arrive when we leave.
@@ -27,13 +22,32 @@ pub(super) struct Watch<'a> {
     /// Keys went nowhere, and that was told.
     unheard: bool,
     told_small: bool,
+    /// A screen is on its way.
+    awaits_screen: bool,
     away_since: Option<Instant>,
     told_away: bool,
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(visit: &'a Visit<'a>, standing: Standing) -> Self {
-        Self { visit, standing, unheard: false, told_small: false, away_since: None, told_away: false }
+    pub(super) fn new(visit: &'a Visit<'a>, standing: Standing, awaits_screen: bool) -> Self {
+        Self { visit, standing, unheard: false, told_small: false, awaits_screen, away_since: None, told_away: false }
+    }
+
+    /// A window too small for the output begins to show a part of the screen, and for that needs one. Not while the
+    /// terminal is about to get our size.
+    pub(super) fn look_again(&mut self, typist: &Typist, face: &Face) {
+        let shown = face.shows_part() || face.holds(self.standing.size);
+        if !shown && !self.standing.held && !self.awaits_screen {
+            self.awaits_screen = true;
+            typist.redraw();
+        }
+    }
+
+    /// Our window has another size.
+    pub(super) async fn fit(&mut self, typist: &Typist, face: &mut Face) -> Result<(), Failure> {
+        face.fit().await?;
+        self.look_again(typist, face);
+        Ok(())
     }
 
     pub(super) fn tells_of_absence(&self) -> Instant {
@@ -48,24 +62,34 @@ impl<'a> Watch<'a> {
         face.notice("waiting for the server…").await
     }
 
-    pub(super) async fn see(&mut self, event: AttachEvent, face: &mut Face) -> Result<Option<Left>, Failure> {
+    pub(super) async fn see(
+        &mut self,
+        event: AttachEvent,
+        typist: &Typist,
+        face: &mut Face,
+    ) -> Result<Option<Left>, Failure> {
         let signal = match event {
             AttachEvent::Exit(process) => return Ok(Some(Left::Exit(process))),
             AttachEvent::Output { data, .. } => face.output(&data).await?,
             AttachEvent::Screen { size, data, .. } => {
-                self.standing.size = size;
-                let signal = face.paint(&data).await?;
+                let signal = face.paint(size, &data).await?;
+                if std::mem::take(&mut self.awaits_screen) {
+                    // What was told first holds, should it have changed while the screen was painted.
+                    face.resized(self.standing.size).await?;
+                    self.look_again(typist, face);
+                } else {
+                    self.standing.size = size;
+                }
                 if !self.standing.held {
-                    let small = self.smallness(face).map(|small| format!("; {small}")).unwrap_or_default();
-                    face.notice(&(self.control() + &small)).await?;
+                    let told = self.smallness(face).unwrap_or_else(|| self.control());
+                    face.notice(&told).await?;
                 }
                 signal
             }
             AttachEvent::Resized { size, .. } => {
                 self.standing.size = size;
-                if let Some(small) = self.smallness(face) {
-                    face.notice(&small).await?;
-                }
+                face.resized(size).await?;
+                self.look_again(typist, face);
                 None
             }
             AttachEvent::Control { held, controller } => {
@@ -75,6 +99,7 @@ impl<'a> Watch<'a> {
                 if changed {
                     face.notice(&self.control()).await?;
                 }
+                self.look_again(typist, face);
                 None
             }
             AttachEvent::Skipped { from, to } => {
@@ -95,6 +120,7 @@ impl<'a> Watch<'a> {
             }
             AttachEvent::Reconnected(standing) => {
                 self.reconnected(standing, face).await?;
+                self.look_again(typist, face);
                 None
             }
             AttachEvent::Lost { bytes } => {
@@ -119,6 +145,7 @@ impl<'a> Watch<'a> {
         let (was_held, told_away) = (self.standing.held, self.told_away);
         self.standing = standing;
         (self.away_since, self.told_away) = (None, false);
+        face.resized(self.standing.size).await?;
         if was_held && !self.standing.held {
             face.notice(&self.control()).await
         } else if told_away {
@@ -133,7 +160,10 @@ impl<'a> Watch<'a> {
             Told::Command(Command::Detach) => return Ok(Some(Left::Detached)),
             Told::Command(Command::Take) if self.standing.held => face.notice(&self.control()).await?,
             Told::Command(Command::Take) => typist.take(),
-            Told::Command(Command::Redraw) => typist.redraw(),
+            Told::Command(Command::Redraw) => {
+                self.awaits_screen = true;
+                typist.redraw();
+            }
             Told::Command(Command::Help) => face.notice(&self.help()).await?,
             Told::Unheard if self.unheard => {}
             // It has ended, which is about to be told.
@@ -141,25 +171,27 @@ impl<'a> Watch<'a> {
             Told::Unheard => {
                 self.unheard = true;
                 face.bell().await?;
-                face.notice(&format!("not typed: {}", self.control())).await?;
+                face.notice(&format!("not typed: {}", self.takeover())).await?;
             }
             Told::Unreadable(cause) => face.notice(&format!("standard input cannot be read: {cause}")).await?,
         }
         Ok(None)
     }
 
-    /// Who controls it, and how to change that.
     fn control(&self) -> String {
-        let Standing { held, controller, .. } = &self.standing;
-        let who = match (held, controller) {
-            (true, _) => return "you have control".to_owned(),
-            (false, Some(who)) => format!("you look on: {who} has control"),
-            (false, None) => "you look on: nobody has control".to_owned(),
-        };
+        if self.standing.held { "you have control".to_owned() } else { format!("you look on: {}", self.takeover()) }
+    }
+
+    /// Who controls it, and how to change that.
+    fn takeover(&self) -> String {
         match self.visit.chord.of('t') {
-            Some(keys) => format!("{who}; {keys} takes over"),
-            None => who,
+            Some(keys) => format!("{}; {keys} takes over", self.controller()),
+            None => self.controller(),
         }
+    }
+
+    fn controller(&self) -> String {
+        format!("{} has control", self.standing.controller.as_deref().map_or("nobody", named))
     }
 
     fn help(&self) -> String {
@@ -170,14 +202,37 @@ impl<'a> Watch<'a> {
         parts.join(" · ")
     }
 
-    /// Told once: that a viewer's window cannot show all of it.
+    /// Told once: that a viewer's window does not show all of it.
     fn smallness(&mut self, face: &Face) -> Option<String> {
-        let (ours, its) = (terminal::size(), self.standing.size);
-        let shown = face.kind() == Stdout::Stream || (ours.cols >= its.cols && ours.rows >= its.rows);
-        if self.told_small || self.standing.held || shown {
+        if self.told_small || !face.shows_part() {
             return None;
         }
         self.told_small = true;
-        Some(format!("it has {}×{}, your window is smaller: what you see may be torn", its.cols, its.rows))
+        let (its, ours) = (self.standing.size, terminal::size());
+        let sizes = format!("the terminal is {}x{}, this window {}x{}", its.cols, its.rows, ours.cols, ours.rows);
+        let told = format!("you look on: {}; {sizes}: you see a part", self.controller());
+        Some(match self.visit.chord.of('t') {
+            Some(keys) => format!("{told}; {keys} takes control and fits it"),
+            None => told,
+        })
+    }
+}
+
+/// A caller as people are told of one. Whoever comes by the server's socket is known by nothing else.
+fn named(controller: &str) -> &str {
+    match controller {
+        "socket" => "somebody at the server (socket)",
+        token => token,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_are_named_for_people() {
+        assert_eq!(named("socket"), "somebody at the server (socket)");
+        assert_eq!(named("token:tok-1"), "token:tok-1");
     }
 }

@@ -155,6 +155,28 @@ fn restore_ends_what_a_session_began() {
 }
 
 #[test]
+fn restore_leaves_the_cursor_where_it_is() {
+    for left_behind in [
+        "\x1b[3;4H",
+        "\x1b[2;4r\x1b[3;4H",
+        "\x1b[2;4r\x1b[?6h\x1b[2;4H",
+        "\x1b7\x1b[3;4H",
+        "\x1b[3;4H\x1b[?1049h\x1b[5;9H",
+        "\x1b[3;4H\x1b[?1049h\x1b[2;4r\x1b[?6h\x1b(0\x1b[31m",
+        "\x1b[31m\x1b(0\x1b[3;4H",
+    ] {
+        let mut screen = crate::Screen::new(20, 5, 0);
+        screen.feed(left_behind.as_bytes());
+        screen.feed(RESTORE);
+        assert_eq!(screen.cursor(), (2, 3), "{left_behind:?}");
+        // Neither line drawing nor margins nor their counting of rows are left.
+        let drawn = screen.feed(b"q\x1b[6n\x1b[1;1Htop\x1b[5;1H\n");
+        assert_eq!(drawn, b"\x1b[3;5R", "{left_behind:?}");
+        assert_eq!(screen.lines()[1], "   q", "{left_behind:?}");
+    }
+}
+
+#[test]
 fn a_filter_goes_on_where_another_waited() {
     let output =
         "plain caf\u{e9} \x1b[1;3\n1mred\x1b[m \x1b]52;c;AAAA\x07after\x1bP+q54\x1b\\ \u{4e00}\x1b[?25h end".as_bytes();

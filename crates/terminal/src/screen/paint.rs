@@ -171,7 +171,8 @@ fn edge(screen: &vt100::Screen, (row, col): (u16, u16)) -> Option<(u16, String)>
     Some((col, format!("{}{text}", attributes(cell))))
 }
 
-fn attributes(cell: &vt100::Cell) -> String {
+/// Sets what a cell is drawn with, whatever was set before.
+pub(super) fn attributes(cell: &vt100::Cell) -> String {
     let mut out = String::from("\x1b[0");
     let flags = [(cell.bold(), 1), (cell.dim(), 2), (cell.italic(), 3), (cell.underline(), 4), (cell.inverse(), 7)];
     for (_, code) in flags.iter().filter(|(set, _)| *set) {
