@@ -127,7 +127,10 @@ impl Socket {
                     return Ok(String::from_utf8_lossy(&data).into_owned());
                 }
                 (CLOSE, data) => {
-                    return Ok(format!("closed {:?}", data.get(..2).map(|code| u16::from_be_bytes([code[0], code[1]]))));
+                    return Ok(format!(
+                        "closed {:?}",
+                        data.get(..2).map(|code| u16::from_be_bytes([code[0], code[1]]))
+                    ));
                 }
                 _ => {}
             }
@@ -382,7 +385,7 @@ async fn fragments(stage: &Stage, target: &Target) -> Outcome<Finding> {
 async fn pings(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let act = |socket: &mut Socket| {
         let many = [Socket::head(LAST | PING, 125), vec![b'x'; 125]].concat().repeat(1000);
-        (0..400).try_for_each(|_| socket.0.write_all(&many))
+        (0..800).try_for_each(|_| socket.0.write_all(&many))
     };
     misbehaves(stage, target, act, "").await
 }

@@ -1,5 +1,7 @@
 //! Approvals: questions to a person. Durable, expiring, answered exactly once, never by an agent.
 
+use std::fmt;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -161,7 +163,7 @@ pub struct ApprovalList {
     pub approvals: Vec<Approval>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"choice": "once"}))]
 pub struct AnswerApproval {
@@ -170,4 +172,22 @@ pub struct AnswerApproval {
     /// With the choice `text`: one line, typed with Enter behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+}
+
+impl fmt::Debug for AnswerApproval {
+    /// Without the text, which may be a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnswerApproval").field("choice", &self.choice).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_does_not_show_its_text() {
+        let answer = AnswerApproval { choice: "text".into(), text: Some("hunter2".into()) };
+        assert!(!format!("{answer:?}").contains("hunter2"));
+    }
 }

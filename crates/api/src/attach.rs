@@ -30,9 +30,9 @@ pub enum ViewerFrame {
     /// How large the viewer's window is; the terminal has the size of its controller's.
     Resize { cols: u16, rows: u16 },
     /// Control the terminal, whoever does now.
-    Take,
+    Take {},
     /// Control it no longer.
-    Release,
+    Release {},
 }
 
 /// What a viewer is told.

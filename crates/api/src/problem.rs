@@ -67,7 +67,7 @@ codes! {
     WrongState "wrong_state" 409 "The sandbox's state does not allow this"
     ApprovalClosed "approval_closed" 409 "The approval is no longer open"
     ScreenMoved "screen_moved" 409 "The terminal has moved on"
-    NotController "not_controller" 409 "Somebody else controls the terminal"
+    NotController "not_controller" 409 "The terminal is not controlled by this viewer"
     WorkspaceBound "workspace_bound" 409 "The workspace belongs to the host"
     WrongFileKind "wrong_file_kind" 409 "The file is of another kind"
     DirectoryNotEmpty "directory_not_empty" 409 "The directory is not empty"

@@ -228,7 +228,7 @@ async fn control_that_somebody_took_meanwhile_stays_theirs() -> Outcome {
         assert_eq!(value(&viewer.query, "control"), Some("free"), "it was this viewer's, and is asked for politely");
         viewer.greet(0, false, 0).await?;
         assert_eq!(viewer.said().await?, ViewerFrame::Resize { cols: 100, rows: 30 });
-        assert_eq!(viewer.said().await?, ViewerFrame::Take);
+        assert_eq!(viewer.said().await?, ViewerFrame::Take {});
         viewer.say(&TerminalFrame::Control { held: true, controller: None }).await?;
         tokio::time::sleep(Duration::from_millis(20)).await;
         viewer.say(&TerminalFrame::Taken { input: 4 }).await?;

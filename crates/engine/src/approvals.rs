@@ -17,7 +17,7 @@ use sandbar_api::{
 };
 use tokio::time;
 
-pub(crate) use typing::resume;
+pub(crate) use typing::{resume, settled};
 pub(crate) use waiting::Approvals;
 
 use crate::{

@@ -144,6 +144,12 @@ impl Handle {
         self.record.borrow().state
     }
 
+    /// Whether whoever wants to work in it is let in, perhaps after it was woken.
+    pub(crate) fn is_within_reach(&self) -> bool {
+        let sandbox = self.record.borrow();
+        sandbox.state == SandboxState::Ready || owner::is_put_away(&sandbox)
+    }
+
     pub(crate) fn name(&self) -> String {
         self.record.borrow().name.clone()
     }

@@ -49,7 +49,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use sandbar_api::{Code, Problem, Role, Sandbox, SandboxState, SessionId};
 use sandbar_provider::Provider;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use approvals::ApprovalQuery;
@@ -121,6 +121,8 @@ struct Inner {
     beginnings: sessions::Beginnings,
     /// A sandbox that can be idle changed its state.
     idle: Notify,
+    /// Counts tokens that were revoked, for those whose calls last.
+    revoked: watch::Sender<u64>,
     /// No more verbs.
     closing: CancellationToken,
     /// No more pumping.

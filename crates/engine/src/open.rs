@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use sandbar_provider::Provider;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -105,6 +105,7 @@ impl Engine {
             halt: CancellationToken::new(),
             owners: TaskTracker::new(),
             tasks: TaskTracker::new(),
+            revoked: watch::Sender::default(),
             lock,
         });
         // From here on an early return ends the tasks too.

@@ -45,6 +45,8 @@ pub(crate) struct Live {
     /// Cancelled when whoever waits for the process gave up: its pump kills the tree.
     pub(crate) kill: CancellationToken,
     pub(crate) collector: Option<Mutex<Collector>>,
+    /// Held while the terminal is given a size, so that sizes are recorded in the order in which they came to hold.
+    sizing: tokio::sync::Mutex<()>,
 }
 
 impl Live {
@@ -53,6 +55,7 @@ impl Live {
             progress: watch::Sender::new(Progress { end, outcome, disk_full: false }),
             kill: CancellationToken::new(),
             collector: collector.map(Mutex::new),
+            sizing: tokio::sync::Mutex::default(),
         })
     }
 }
@@ -122,19 +125,27 @@ impl Engine {
         let request = terminal(size)?;
         let handle = self.inner.handle(sandbox).await?;
         let (mut inside, id) = self.live_process(sandbox, process).await?;
-        // As it is before: what the program then paints for the new size must not be taken for the old one's.
-        let before = self.inner.store.output_range(&id).await?.end;
-        let request = ResizeRequest { process_id: id.to_string(), size: Some(request) };
-        let resized = inside.guest.resize(request).await.map_err(|status| of_live(&status, &id))?.into_inner();
-        let change = SizeChange { offset: resized.offset.unwrap_or(before), at: clock::now(), size };
-        let stored = self.inner.store.resize_terminal(&handle.id, &id, change).await;
-        self.inner.terminals.resized(&id);
-        stored.map_err(|error| {
-            let mut problem = Problem::from(error);
-            problem.detail =
-                "The terminal has its new size, but the store did not take it: looks show the old one.".into();
-            problem
-        })
+        let (inner, halt) = (self.inner.clone(), self.inner.halt.clone());
+        let sized = async move {
+            let live = handle.live(&id).ok_or_else(|| problem::process_over(id.as_str()))?;
+            let _in_order = live.sizing.lock().await;
+            // As it is before: what the program then paints for the new size must not be taken for the old one's.
+            let before = inner.store.output_range(&id).await?.end;
+            let request = ResizeRequest { process_id: id.to_string(), size: Some(request) };
+            let resized = inside.guest.resize(request).await.map_err(|status| of_live(&status, &id))?.into_inner();
+            let change = SizeChange { offset: resized.offset.unwrap_or(before), at: clock::now(), size };
+            let stored = inner.store.resize_terminal(&handle.id, &id, change).await;
+            inner.terminals.resized(&id);
+            stored.map_err(|error| {
+                let mut problem = Problem::from(error);
+                problem.detail =
+                    "The terminal has its new size, but the store did not take it: looks show the old one.".into();
+                problem
+            })
+        };
+        // Carried out also when the caller goes away: a size that holds is recorded.
+        let resizing = self.inner.tasks.spawn(async move { halt.run_until_cancelled(sized).await });
+        resizing.await.ok().flatten().unwrap_or_else(|| Err(problem::shutting_down()))
     }
 
     async fn live_process(&self, sandbox: &str, process: &str) -> Result<(Inside, ProcessId), Problem> {

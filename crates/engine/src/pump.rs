@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::{
-    Inner, clock,
+    Inner, approvals, clock,
     handle::{Fate, Handle},
     limits, problem,
     process::{Live, Outcome},
@@ -94,7 +94,9 @@ impl Pump {
             let before = self.end();
             let status = match self.follow(&mut fate).await {
                 Over::Complete => {
-                    forget(&mut self.guest, &self.process).await;
+                    if approvals::settled(&self.inner, &self.process).await {
+                        forget(&mut self.guest, &self.process).await;
+                    }
                     break;
                 }
                 Over::Halted => break,

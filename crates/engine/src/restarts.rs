@@ -27,6 +27,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(1);
 /// Commands started at once.
 const AT_ONCE: usize = 16;
+/// For one of them, so that a sandbox that does not answer holds up none of the others.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Whether a process is to be followed by others; most are not.
 pub(crate) fn is_kept(request: &StartProcess) -> bool {
@@ -48,7 +50,7 @@ pub(crate) async fn watch(inner: Arc<Inner>) {
 }
 
 /// Starts what is due and returns how long to wait.
-async fn round(inner: &Arc<Inner>) -> store::Result<Duration> {
+pub(crate) async fn round(inner: &Arc<Inner>) -> store::Result<Duration> {
     let due = inner.store.due_lines(Utc::now()).await?;
     let mut started = stream::iter(due.into_iter().map(|line| start_due(inner, line))).buffer_unordered(AT_ONCE);
     let mut left = false;
@@ -66,15 +68,24 @@ async fn round(inner: &Arc<Inner>) -> store::Result<Duration> {
 /// Whether nothing is left to do about it for now.
 async fn start_due(inner: &Arc<Inner>, line: LineRow) -> bool {
     let id = line.line.clone();
-    // A sandbox that is not there takes its lines along.
-    let Some(handle) = inner.registry.by_id(&line.sandbox) else { return true };
-    match start(inner, &handle, line, By::Time).await {
-        Ok(_) => true,
+    // A sandbox that goes takes its lines along, in a moment.
+    let Some(handle) = inner.registry.by_id(&line.sandbox) else { return false };
+    // What a person paused stays so, and asking it would count as using it.
+    if !handle.is_within_reach() {
+        return false;
+    }
+    // Whoever gives up waiting for it does not stop it.
+    match time::timeout(PATIENCE, start(inner, &handle, line, By::Time)).await {
+        Ok(Ok(_)) => true,
         // Somebody else was first, or somebody wants it no more.
-        Err(problem) if problem.code == Code::AlreadyRunning => true,
+        Ok(Err(problem)) if problem.code == Code::AlreadyRunning => true,
         // It counts as one that failed, and the store knows when it is tried again.
-        Err(problem) if [Code::CommandNotFound, Code::CommandNotExecutable].contains(&problem.code) => true,
-        Err(problem) => {
+        Ok(Err(problem)) if [Code::CommandNotFound, Code::CommandNotExecutable].contains(&problem.code) => true,
+        Err(_) => {
+            tracing::warn!(line = %id, "a command that is due is being started for long");
+            false
+        }
+        Ok(Err(problem)) => {
             tracing::debug!(line = %id, %problem, "a command that is due is not started yet");
             false
         }

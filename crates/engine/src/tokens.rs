@@ -1,13 +1,20 @@
 //! Tokens: made here, shown once, stored as a digest, recognised by it.
 
+use std::time::Duration;
+
 use sandbar_api::{Code, CreateToken, NewToken, Problem, Role, SessionId, Token};
 use sha2::{Digest as _, Sha256};
+use tokio::time;
 
 use crate::{Caller, Engine, clock, ids, problem, store};
 
 /// So that a leaked secret is recognised by scanners and people.
 const PREFIX: &str = "sbt_";
 const LONGEST_NAME: usize = 64;
+/// Before the id of a token that owns something.
+const OWNER: &str = "token:";
+/// Clocks are set now and then.
+const RECHECK: Duration = Duration::from_secs(60);
 
 impl Engine {
     pub async fn create_token(&self, request: CreateToken) -> Result<NewToken, Problem> {
@@ -69,7 +76,34 @@ impl Engine {
         self.inner.store.revoke_token(&id).await.map_err(|error| match error {
             store::Error::Missing(_) => unknown(),
             error => error.into(),
-        })
+        })?;
+        self.inner.revoked.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    /// Returns when the caller's token is revoked or expired, for calls that last; never for one who needs none.
+    pub async fn turned_away(&self, caller: &Caller) -> Result<(), Problem> {
+        let Some(id) = caller.owner.strip_prefix(OWNER) else { return std::future::pending().await };
+        let mut revoked = self.inner.revoked.subscribe();
+        loop {
+            revoked.mark_unchanged();
+            let now = clock::now();
+            let tokens = self.inner.store.tokens().await?;
+            let token = tokens.into_iter().find(|token| token.id.as_str() == id);
+            let left = match token.map(|token| token.expires_at) {
+                None => return Ok(()),
+                Some(None) => RECHECK,
+                Some(Some(at)) => match (at - now).to_std() {
+                    Ok(left) if !left.is_zero() => left.min(RECHECK),
+                    _ => return Ok(()),
+                },
+            };
+            tokio::select! {
+                // It is never closed.
+                _ = revoked.changed() => {}
+                () = time::sleep(left) => {}
+            }
+        }
     }
 
     /// Looked up by digest: how long that takes says nothing about the secret.
@@ -78,7 +112,11 @@ impl Engine {
             return Ok(None);
         }
         let found = self.inner.store.token(digest(secret), clock::now()).await?;
-        Ok(found.map(|token| Caller { owner: format!("token:{}", token.id), role: token.role, session: token.session }))
+        Ok(found.map(|token| Caller {
+            owner: format!("{OWNER}{}", token.id),
+            role: token.role,
+            session: token.session,
+        }))
     }
 }
 

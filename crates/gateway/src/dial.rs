@@ -60,7 +60,7 @@ pub(crate) struct Connected {
 pub(crate) enum DialError {
     #[error("{0}")]
     Unresolved(#[from] Unresolved),
-    #[error("{0}, and such addresses are not dialled unless the operator lists them")]
+    #[error("{0}, and such addresses are not dialled, private ones only where the operator lists them")]
     Refused(#[from] AddressRefusal),
     #[error("{0} is not listed as private by the operator, and elsewhere only https is spoken")]
     Unlisted(IpAddr),

@@ -15,7 +15,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use sandbar_policy::Host;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
     Gateway,
@@ -125,12 +125,8 @@ impl Gateway {
         headers: &[(&'static str, String)],
         body: Bytes,
     ) -> Result<Answered, NotPosted> {
+        let deadline = Instant::now() + WHOLE;
         let request = request(target, headers, body)?;
-        let sent = timeout(WHOLE, self.answer(target, request)).await;
-        sent.map_err(|_| NotPosted::Slow { place: target.place() })?
-    }
-
-    async fn answer(&self, target: &Target, request: Request<Full<Bytes>>) -> Result<Answered, NotPosted> {
         let (tls, towards) = if target.tls { (Some(Alpn::Http1), Towards::Anywhere) } else { (None, Towards::Listed) };
         let dialled = self.dial(&target.host, target.port, tls, Chosen::OverApi(towards));
         let dialled = timeout(CONNECT, dialled).await.unwrap_or(Err(DialError::Timeout));
@@ -141,7 +137,8 @@ impl Gateway {
         let (mut sender, connection) = opened.map_err(broken)?;
         // Both here and no task of its own: whoever gives up takes the connection along.
         let exchange = pin!(async {
-            let response = sender.send_request(request).await.map_err(broken)?;
+            let response = timeout_at(deadline, sender.send_request(request)).await;
+            let response = response.map_err(|_| NotPosted::Slow { place: target.place() })?.map_err(broken)?;
             let answered = Answered { status: response.status().as_u16(), retry_after: retry_after(&response) };
             // What it says beside its status counts for nothing, nor how that ends.
             let _ = timeout(DRAIN, drain(response.into_body())).await;

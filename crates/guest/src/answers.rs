@@ -12,30 +12,34 @@ use crate::{
 
 /// Room for the longest text and the keys around it.
 pub(crate) const KEYS_MAX: usize = CHUNK + 1024;
+/// Of a line and its Enter: what Linux keeps of one that nobody has read.
+const LINE_MAX: usize = 4096;
 const ID_MAX: usize = 128;
 const REMEMBERED: usize = 64;
 
-/// How much had been printed and typed.
+/// How much had been printed and typed, and whether what is typed is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) output: u64,
     pub(crate) input: u64,
+    pub(crate) echo: bool,
 }
 
 pub(crate) struct Answer {
     pub(crate) id: String,
-    given_for: Moment,
+    output: u64,
+    input: u64,
+    unseen: bool,
     /// Perhaps a password.
     keys: Keys,
-    /// Something was typed that no offset shows.
-    stale: bool,
 }
 
 pub(crate) type Keys = Zeroizing<Vec<u8>>;
 
 impl Answer {
     pub(crate) fn parse(request: StageAnswerRequest) -> Result<Self, Fault> {
-        let StageAnswerRequest { answer_id: id, output_offset, input_offset, keys, .. } = request;
+        let StageAnswerRequest { answer_id: id, output_offset: output, input_offset: input, keys, unseen, .. } =
+            request;
         if id.is_empty() || id.len() > ID_MAX {
             return Err(Fault::new(Code::BadRequest, format!("The id of an answer has 1 to {ID_MAX} bytes.")));
         }
@@ -45,8 +49,23 @@ impl Answer {
         if keys.len() > KEYS_MAX {
             return Err(Fault::new(Code::TooLarge, format!("An answer has at most {KEYS_MAX} bytes of keys.")));
         }
-        let given_for = Moment { output: output_offset, input: input_offset };
-        Ok(Self { id, given_for, keys: Zeroizing::new(keys.to_vec()), stale: false })
+        Ok(Self { id, output, input, unseen, keys: Zeroizing::new(keys.to_vec()) })
+    }
+
+    /// Whether the terminal is still as it was when the answer was given.
+    fn fits(&self, now: Option<Moment>) -> bool {
+        let as_it_was = |now: Moment| (now.output, now.input) == (self.output, self.input);
+        now.is_some_and(|now| as_it_was(now) && !(self.unseen && now.echo))
+    }
+
+    /// A terminal that gathers lines drops what is beyond its longest, and says nothing of it.
+    pub(crate) fn demand_lines_fit(&self) -> Result<(), Fault> {
+        let fits = self.keys.split_inclusive(|byte| matches!(byte, b'\r' | b'\n')).all(|line| line.len() <= LINE_MAX);
+        if fits {
+            return Ok(());
+        }
+        let message = format!("The terminal takes lines of at most {LINE_MAX} bytes; nothing was typed.");
+        Err(Fault::new(Code::TooLarge, message))
     }
 }
 
@@ -72,11 +91,11 @@ impl Answers {
         if matches!(known, AnswerOutcome::Typed | AnswerOutcome::MovedOn) {
             return Ok(known);
         }
-        if now != Some(answer.given_for) {
+        if !answer.fits(now) {
             return Ok(AnswerOutcome::MovedOn);
         }
-        if let Some(staged) = self.staged.as_ref().filter(|staged| staged.id == answer.id && !staged.stale)
-            && staged.given_for == answer.given_for
+        if let Some(staged) = self.staged.as_ref().filter(|staged| staged.id == answer.id)
+            && (staged.output, staged.input) == (answer.output, answer.input)
             && staged.keys != answer.keys
         {
             // Of two that answer at once, the one who is told that theirs counts must have typed theirs.
@@ -94,7 +113,7 @@ impl Answers {
             outcome => return Err(outcome),
         }
         match self.staged.take() {
-            Some(answer) if !answer.stale && now == Some(answer.given_for) => Ok(answer.keys),
+            Some(answer) if answer.fits(now) => Ok(answer.keys),
             _ => Err(self.settle(id, AnswerOutcome::MovedOn)),
         }
     }
@@ -112,10 +131,10 @@ impl Answers {
         self.release(id, None).err().unwrap_or(AnswerOutcome::MovedOn)
     }
 
-    /// Somebody typed something.
+    /// Something was printed or typed: what was staged before can never be typed, so its keys are not kept for it.
     pub(crate) fn outdate(&mut self) {
-        if let Some(staged) = &mut self.staged {
-            staged.stale = true;
+        if let Some(staged) = self.staged.take() {
+            self.settle(&staged.id, AnswerOutcome::MovedOn);
         }
     }
 
@@ -131,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    const NOW: Moment = Moment { output: 7, input: 3 };
+    const NOW: Moment = Moment { output: 7, input: 3, echo: false };
 
     fn answer(id: &str, keys: &'static [u8]) -> Result<Answer, Fault> {
         Answer::parse(StageAnswerRequest {
@@ -140,7 +159,20 @@ mod tests {
             output_offset: NOW.output,
             input_offset: NOW.input,
             keys: Bytes::from_static(keys),
+            unseen: id == "unseen",
         })
+    }
+
+    #[test]
+    fn what_is_not_to_be_seen_is_typed_only_where_it_is_not_shown() -> Result<(), Fault> {
+        let shown = Some(Moment { echo: true, ..NOW });
+        let mut answers = Answers::default();
+        assert_eq!(answers.stage(answer("unseen", b"hunter2\r")?, shown), Ok(AnswerOutcome::MovedOn));
+        assert_eq!(answers.stage(answer("unseen", b"hunter2\r")?, Some(NOW)), Ok(AnswerOutcome::Staged));
+        assert_eq!(answers.release("unseen", shown).err(), Some(AnswerOutcome::MovedOn));
+        assert_eq!(answers.stage(answer("a", b"y\r")?, shown), Ok(AnswerOutcome::Staged));
+        assert!(answers.release("a", shown).is_ok());
+        Ok(())
     }
 
     #[test]
@@ -170,6 +202,7 @@ mod tests {
         let mut answers = Answers::default();
         answers.stage(answer("a", b"y")?, Some(NOW))?;
         answers.outdate();
+        assert!(answers.staged.is_none(), "its keys are gone at once");
         assert_eq!(answers.release("a", Some(NOW)), Err(AnswerOutcome::MovedOn));
         Ok(())
     }
@@ -184,6 +217,19 @@ mod tests {
         assert_eq!(answers.release("a", Some(NOW)), Err(AnswerOutcome::UnknownAnswer));
         assert_eq!(answers.give_up("b"), AnswerOutcome::MovedOn);
         assert_eq!(answers.release("b", Some(NOW)), Err(AnswerOutcome::MovedOn));
+        Ok(())
+    }
+
+    #[test]
+    fn lines_fit_into_a_terminal_that_gathers_them() -> Result<(), Fault> {
+        static LINE: [u8; LINE_MAX] = [b'x'; LINE_MAX];
+        let fits = |keys: Vec<u8>| -> Result<bool, Fault> {
+            let request = StageAnswerRequest { answer_id: "a".into(), keys: keys.into(), ..Default::default() };
+            Ok(Answer::parse(request)?.demand_lines_fit().is_ok())
+        };
+        assert!(fits([&LINE[1..], b"\r"].concat())?);
+        assert!(fits([&LINE[1..], b"\r", &LINE[1..], b"\n"].concat())?);
+        assert!(!fits([&LINE[..], b"\r"].concat())?);
         Ok(())
     }
 

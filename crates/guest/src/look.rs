@@ -23,7 +23,8 @@ pub(crate) fn is_canonical(terminal: &OwnedFd) -> bool {
 
 /// Where the terminal is, unless something was printed that has no offset yet.
 pub(crate) fn moment(state: &State, terminal: &OwnedFd) -> io::Result<Option<Moment>> {
-    let now = Moment { output: state.ring.end(), input: state.input_offset };
+    let echo = rustix::termios::tcgetattr(terminal)?.local_modes.contains(LocalModes::ECHO);
+    let now = Moment { output: state.ring.end(), input: state.input_offset, echo };
     Ok(if output_waits(terminal)? { None } else { Some(now) })
 }
 

@@ -12,6 +12,9 @@ const CAPACITY: usize = 1024 * 1024;
 const CHUNK_COST: usize = 64;
 /// Consecutive writes to one stream share a chunk up to this size.
 const MERGE: usize = 4096;
+/// Chunks read within this time are handed out as one: a follower that lags catches up in large steps. Finer times are not
+/// kept anywhere.
+const TOGETHER_MS: i64 = 50;
 
 pub(crate) struct Ring {
     start: u64,
@@ -96,6 +99,23 @@ impl Ring {
         // A chunk is at most as long as one read, so its length fits.
         let skip = usize::try_from(offset - chunk.offset).unwrap_or(chunk.data.len());
         let data = chunk.data.slice(skip..chunk.data.len().min(skip.saturating_add(limit)));
+        let mut room = limit - data.len();
+        let more = self.chunks.range(index + 1..).take_while(|next| {
+            let fits = next.stream == chunk.stream
+                && (0..=TOGETHER_MS).contains(&(next.at_ms - chunk.at_ms))
+                && next.data.len() <= room;
+            room -= if fits { next.data.len() } else { 0 };
+            fits
+        });
+        let mut all = BytesMut::new();
+        for next in more {
+            if all.is_empty() {
+                all.reserve(limit.min(self.end.saturating_sub(offset).try_into().unwrap_or(limit)));
+                all.extend_from_slice(&data);
+            }
+            all.extend_from_slice(&next.data);
+        }
+        let data = if all.is_empty() { data } else { all.freeze() };
         Ok(Some(Piece { offset, data, ..chunk.clone() }))
     }
 
@@ -155,6 +175,23 @@ mod tests {
             ])
         );
         assert_eq!(text(&ring, 1, 1).map(|pieces| pieces.len()), Ok(4));
+    }
+
+    #[test]
+    fn a_follower_that_lags_is_given_much_at_once() {
+        let mut ring = Ring::new();
+        let line = |letter: u8| Bytes::from(vec![letter; MERGE]);
+        for (at, letter) in [(0, b'a'), (10, b'b'), (TOGETHER_MS + 1, b'c'), (TOGETHER_MS + 2, b'd')] {
+            ring.push(Stream::Stdout, at, line(letter));
+        }
+        ring.push(Stream::Stderr, TOGETHER_MS + 2, line(b'e'));
+        let lengths = |limit| text(&ring, 0, limit).map(|pieces| pieces.iter().map(|piece| piece.2.len()).collect());
+        assert_eq!(lengths(1 << 20), Ok(vec![2 * MERGE, 2 * MERGE, MERGE]));
+        assert_eq!(lengths(MERGE + 1), Ok(vec![MERGE; 5]), "what does not fit whole waits");
+        let whole = |limit| text(&ring, 0, limit).map(|all| all.into_iter().map(|piece| piece.2).collect::<String>());
+        for limit in [1, 1000, MERGE, 3 * MERGE, 1 << 20] {
+            assert_eq!(whole(limit), Ok("abcde".chars().map(|letter| letter.to_string().repeat(MERGE)).collect()));
+        }
     }
 
     #[test]

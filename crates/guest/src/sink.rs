@@ -1,12 +1,12 @@
 //! Where the input of one process goes: a pipe or a terminal, and who has typed how much into it.
 
-use std::{io, os::fd::OwnedFd};
+use std::{io, os::fd::OwnedFd, time::Duration};
 
 use bytes::Bytes;
 use rustix::{io::Errno, termios::SpecialCodeIndex};
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    time::Instant,
+    time::{Instant, sleep},
 };
 use zeroize::Zeroizing;
 
@@ -20,6 +20,9 @@ use crate::{
     sys,
     writers::Writers,
 };
+
+/// Until a full terminal that its program has left is tried again: another program may open it.
+const FULL: Duration = Duration::from_millis(50);
 
 pub(crate) struct Sink {
     /// `None` once closed.
@@ -194,7 +197,24 @@ impl Sink {
 async fn write_some(target: &mut Option<AsyncFd<OwnedFd>>, data: &[u8]) -> Option<usize> {
     loop {
         let open = target.as_ref()?;
-        match open.async_io(Interest::WRITABLE, |target| Ok(rustix::io::write(target, data)?)).await {
+        let written = match open.writable().await {
+            Ok(mut ready) => {
+                let hung_up = ready.ready().is_write_closed();
+                match ready.try_io(|target| Ok(rustix::io::write(target, data)?)) {
+                    Ok(written) => written,
+                    Err(_) => {
+                        // A terminal that its program has left is full and yet ready for ever: asked again at once, it
+                        // would never let anything else run.
+                        if hung_up {
+                            sleep(FULL).await;
+                        }
+                        continue;
+                    }
+                }
+            }
+            Err(error) => Err(error),
+        };
+        match written {
             Ok(length) => return Some(length),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => *target = None,
@@ -255,7 +275,7 @@ mod tests {
         let keys = Bytes::from_static(b"y\n");
         let answer =
             Answer::parse(StageAnswerRequest { answer_id: "a".into(), keys, ..StageAnswerRequest::default() })?;
-        let staged = process.state().answers.stage(answer, Some(Moment { output: 0, input: 0 }))?;
+        let staged = process.state().answers.stage(answer, Some(Moment { output: 0, input: 0, echo: true }))?;
         assert_eq!(staged, AnswerOutcome::Staged);
         Ok(())
     }

@@ -183,6 +183,7 @@ impl Supervisor {
                 self.process.change(|state| {
                     if !state.forgotten {
                         state.ring.push(stream, now_ms(), data);
+                        state.answers.outdate();
                     }
                 });
                 if self.is_too_long() {

@@ -29,10 +29,10 @@ Exit codes:
     5  conflict, or the wrong state for this
     6  refused: token missing, wrong or too weak
     7  this host cannot enforce what the sandbox requires
-  125  run, exec: Sandbar failed, the command did not run or was lost
+  125  run, exec, attach: Sandbar failed, the command did not run or was lost
   126  run, exec: the command cannot be executed
   127  run, exec: there is no such command in the sandbox
-    n  run, exec: the command's own code; 128 + signal if one ended it";
+    n  run, exec, attach: the command's own code; 128 + signal if one ended it";
 
 /// The server's own advice is about headers.
 const TOKEN_FIX: &str =

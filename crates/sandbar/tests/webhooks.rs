@@ -8,7 +8,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -26,6 +26,10 @@ struct Got {
 impl Got {
     fn id(&self) -> &str {
         self.headers.get("webhook-id").map_or("", String::as_str)
+    }
+
+    fn told(&self) -> Outcome<Value> {
+        Ok(serde_json::from_str(&self.body)?)
     }
 }
 
@@ -144,6 +148,20 @@ fn verifier(test: &str) -> Option<PathBuf> {
     found
 }
 
+fn verifies(place: &Path, secret: &str, got: &Got) -> Outcome<bool> {
+    let script = "import json, sys\nfrom standardwebhooks import Webhook\n\
+        told = json.load(sys.stdin)\nWebhook(told['secret']).verify(told['body'], told['headers'])\n";
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-c", script]).env("PYTHONPATH", place).stdin(std::process::Stdio::piped());
+    let mut child = command.stderr(std::process::Stdio::piped()).spawn()?;
+    let told = serde_json::json!({ "secret": secret, "headers": got.headers, "body": got.body });
+    child.stdin.take().ok_or("no stdin")?.write_all(told.to_string().as_bytes())?;
+    let output = child.wait_with_output()?;
+    let said = text(&output.stderr);
+    assert!(output.status.success() || said.contains("WebhookVerificationError"), "{said}");
+    Ok(output.status.success())
+}
+
 #[test]
 fn somebody_elses_verifier_takes_the_signature_and_nothing_else() -> Outcome {
     const NAME: &str = "somebody_elses_verifier_takes_the_signature_and_nothing_else";
@@ -158,19 +176,7 @@ fn somebody_elses_verifier_takes_the_signature_and_nothing_else() -> Outcome {
     assert_eq!(kinds[1]["data"], serde_json::json!({}), "an event's own data stays here");
     assert!(got[1].id().starts_with("msg_whk-") && got[1].headers["content-type"] == "application/json");
     let Some(place) = verifier(NAME) else { return Ok(()) };
-    let script = "import json, sys\nfrom standardwebhooks import Webhook\n\
-        told = json.load(sys.stdin)\nWebhook(told['secret']).verify(told['body'], told['headers'])\n";
-    let verify = |secret: &str, got: &Got| -> Outcome<bool> {
-        let mut command = Command::new("/usr/bin/python3");
-        command.args(["-c", script]).env("PYTHONPATH", &place).stdin(std::process::Stdio::piped());
-        let mut child = command.stderr(std::process::Stdio::piped()).spawn()?;
-        let told = serde_json::json!({ "secret": secret, "headers": got.headers, "body": got.body });
-        child.stdin.take().ok_or("no stdin")?.write_all(told.to_string().as_bytes())?;
-        let output = child.wait_with_output()?;
-        let said = text(&output.stderr);
-        assert!(output.status.success() || said.contains("WebhookVerificationError"), "{said}");
-        Ok(output.status.success())
-    };
+    let verify = |secret: &str, got: &Got| verifies(&place, secret, got);
     for got in &got {
         assert!(verify(&secret, got)?);
         let changed = Got { body: got.body.replace("token", "Token").replace("test", "Test"), ..got.clone() };
@@ -271,11 +277,99 @@ fn what_is_not_listed_gets_nothing() -> Outcome {
     add(&server, &receiver.url())?;
     let test = server.command(&["webhook", "test", "pager"]).output()?;
     let said = text(&test.stderr);
-    assert!(test.status.code() == Some(1) && said.contains("not dialled unless the operator lists them"), "{said}");
+    assert!(
+        test.status.code() == Some(1) && said.contains("private ones only where the operator lists them"),
+        "{said}"
+    );
     assert!(receiver.got().is_empty());
     let gateway = server.home.path().join("gateway.toml");
     fs::write(gateway, "[network]\nprivate = [\"127.0.0.1/32\"]\n")?;
     until("the list is read", || Ok(sandbar(&server, &["webhook", "test", "pager"]).ok()))?;
     assert!(!receiver.got().is_empty());
+    Ok(())
+}
+
+/// What one receiver got, by type.
+fn kinds(got: &[Got]) -> Outcome<Vec<String>> {
+    got.iter().map(|got| Ok(got.told()?["type"].as_str().ok_or("no type")?.to_owned())).collect()
+}
+
+/// Whatever else is told, this is not.
+fn expect_kept_here(got: &[Got], secrets: &[&str]) {
+    for got in got {
+        for secret in secrets.iter().chain(&["\"screen\":", "\"keys\":", "\"text\":", "\"argv\":", "\"env\":"]) {
+            assert!(!got.body.contains(secret), "{secret}: {}", got.body);
+        }
+    }
+}
+
+#[test]
+fn who_is_asked_is_told_and_what_was_answered_stays_here() -> Outcome {
+    const NAME: &str = "who_is_asked_is_told_and_what_was_answered_stays_here";
+    let (server, all, usual) = (server()?, Receiver::start(&[OK])?, Receiver::start(&[OK])?);
+    let secret = sandbar(&server, &["webhook", "add", &all.url(), "--name", "all", "--kind", "approval."])?;
+    sandbar(&server, &["webhook", "add", &usual.url(), "--name", "usual"])?;
+    let script = "echo painted-before; read -r -p 'Deploy to production? [y/N] ' answer; \
+        read -r -p 'Name of the release: ' name; echo \"took <$answer> <$name>\"; exec sleep 1000";
+    let begin = ["session", "new", "-d", "--name", "box", "-e", "HUSH=from-the-env", "--", "bash", "-c", script];
+    sandbar(&server, &begin)?;
+
+    let opened = all.wait(1)?[0].told()?;
+    let session: Value = serde_json::from_str(&sandbar(&server, &["--json", "session", "show", "box"])?)?;
+    let (about, asked) = (&opened["data"], &opened["data"]["approval"]);
+    assert_eq!((&opened["type"], &about["session"]), (&"approval.opened".into(), &session["id"]));
+    assert_eq!(about["process"], session["terminals"][0]["process"]);
+    assert_eq!((&asked["kind"], &asked["state"]), (&"terminal".into(), &"open".into()));
+    assert_eq!(asked["question"], "Deploy to production? [y/N]");
+    assert_eq!(asked["context"], serde_json::json!({ "process": about["process"], "prompt": "yes_no" }));
+    let (id, choice) = (asked["id"].as_str().ok_or("no id")?, asked["choices"][0]["id"].as_str().ok_or("no choice")?);
+    sandbar(&server, &["answer", id, "--choice", choice])?;
+
+    // The next question is one for words.
+    let asked = all.wait(4)?[3].told()?["data"]["approval"].take();
+    assert_eq!((&asked["question"], &asked["takes_text"]), (&"Name of the release:".into(), &true.into()));
+    sandbar(&server, &["answer", asked["id"].as_str().ok_or("no id")?, "said-in-words"])?;
+    let got = all.wait(6)?;
+    let steps = ["approval.opened", "approval.answered", "approval.typed"];
+    assert_eq!(kinds(&got)?, [steps, steps].concat());
+    let answered = got[1].told()?["data"]["approval"].take();
+    assert_eq!((&answered["id"], &answered["state"]), (&id.into(), &"answered".into()));
+    assert_eq!((&answered["choice"], answered["answered_by"].is_string()), (&choice.into(), true));
+    until("it was typed", || {
+        Ok(Some(())
+            .filter(|()| sandbar(&server, &["screen", "box"]).is_ok_and(|seen| seen.contains("<said-in-words>"))))
+    })?;
+    let fewer = usual.wait(4)?;
+    assert_eq!(kinds(&fewer)?, [&steps[..2], &steps[..2]].concat(), "typing is told to who asks for it");
+    for got in [&got, &fewer] {
+        expect_kept_here(got, &["painted-before", "said-in-words", "from-the-env", "sleep 1000", "took <"]);
+    }
+    let Some(place) = verifier(NAME) else { return Ok(()) };
+    for got in &got {
+        assert!(verifies(&place, secret.trim(), got)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_keeps_dying_is_told_once_without_its_command_and_its_screen() -> Outcome {
+    let (server, receiver) = (server()?, Receiver::start(&[OK])?);
+    sandbar(&server, &["webhook", "add", &receiver.url(), "--name", "pager"])?;
+    let script = "echo painted-before; exit $((1 + 2))";
+    let begin = ["session", "new", "-d", "--name", "box", "--restart", "on-failure", "-e", "HUSH=from-the-env"];
+    sandbar(&server, &[&begin[..], &["--", "sh", "-c", script]].concat())?;
+    let told = receiver.wait(1)?[0].told()?;
+    let session: Value = serde_json::from_str(&sandbar(&server, &["--json", "session", "show", "box"])?)?;
+    let flagged = &session["crash_loops"][0];
+    assert_eq!(told["type"], "process.crash_loop");
+    let expected = serde_json::json!({
+        "session": session["id"], "sandbox": flagged["sandbox"], "process": flagged["process"], "runs": 5, "exit_code": 3,
+    });
+    assert_eq!(told["data"], expected);
+    // In order: nothing of it comes after what comes later.
+    sandbar(&server, &["webhook", "test", "pager"])?;
+    let got = receiver.got();
+    assert_eq!(kinds(&got)?, ["process.crash_loop", "webhook.test"]);
+    expect_kept_here(&got, &["painted-before", "from-the-env", "exit $"]);
     Ok(())
 }

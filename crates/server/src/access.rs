@@ -123,7 +123,7 @@ fn foreign_origin(detail: &str) -> Problem {
     )
 }
 
-fn unauthenticated(detail: &str) -> Problem {
+pub(crate) fn unauthenticated(detail: &str) -> Problem {
     Problem::new(
         Code::Unauthenticated,
         detail,

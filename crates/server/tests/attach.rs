@@ -14,7 +14,7 @@ use sandbar_server::{Options, Server};
 use serde_json::{Value, json};
 use support::Bench;
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     net::{TcpStream, UnixStream},
     time::timeout,
 };
@@ -313,6 +313,9 @@ async fn malformed(bench: &Bench) {
         (text("{\"type\":\"dance\"}"), "bad_request", 1007),
         (text("{\"type\":\"resize\",\"cols\":5,\"rows\":5,\"more\":1}"), "bad_request", 1007),
         (text("{\"type\":\"resize\",\"cols\":-1,\"rows\":5}"), "bad_request", 1007),
+        (text("{\"type\":\"take\",\"more\":1}"), "bad_request", 1007),
+        (text("{\"type\":\"release\",\"cols\":5}"), "bad_request", 1007),
+        (Message::Frame(Frame::message(vec![0; 9], OpCode::Data(Data::Continue), true)), "bad_request", 1002),
         (Message::Frame(bad_utf8), "bad_request", 1007),
         (Message::Binary(vec![1; 7].into()), "bad_request", 1002),
         (Message::Binary(vec![].into()), "bad_request", 1002),
@@ -326,6 +329,18 @@ async fn malformed(bench: &Bench) {
         drop(client.socket.send(message).await);
         assert_eq!((client.refusal().await.as_str(), client.closed().await), (error, code));
     }
+    let mut client = attach(bench, &process, "control=take").await;
+    client.until(|frame| matches!(frame, TerminalFrame::Screen { .. })).await;
+    // What a client writes is masked, or it is none.
+    client.socket.get_mut().write_all(&[&[0x82, 9], &[0; 8][..], b"x"].concat()).await.unwrap();
+    assert_eq!((client.refusal().await.as_str(), client.closed().await), ("bad_request", 1002));
+    // A frame may come in parts.
+    let mut client = attach(bench, &process, "control=take").await;
+    client.until(|frame| matches!(frame, TerminalFrame::Screen { .. })).await;
+    let part = |data: &[u8], of, last| Message::Frame(Frame::message(data.to_vec(), OpCode::Data(of), last));
+    client.socket.send(part(b"{\"type\":\"re", Data::Text, false)).await.unwrap();
+    client.socket.send(part(b"lease\"}", Data::Continue, true)).await.unwrap();
+    client.until(|frame| matches!(frame, TerminalFrame::Control { held: false, .. })).await;
     // Binary input of the largest size, whatever is in it, is none of these.
     let mut client = attach(bench, &process, "control=take").await;
     client.until(|frame| matches!(frame, TerminalFrame::Screen { .. })).await;
@@ -340,11 +355,12 @@ async fn foreign(bench: &Bench) {
     let address = server.tcp_address().unwrap();
     let closing = tokio_util::sync::CancellationToken::new();
     let serving = tokio::spawn(server.serve(closing.clone()));
-    let secret = async |role| {
-        let request = CreateToken { name: "test".to_owned(), role, session: None, ttl: None };
-        bench.engine.create_token(request).await.unwrap().secret
+    let made = async |role, ttl| {
+        let request = CreateToken { name: "test".to_owned(), role, session: None, ttl };
+        bench.engine.create_token(request).await.unwrap()
     };
-    let (operator, viewer) = (secret(Role::Operator).await, secret(Role::Viewer).await);
+    let (token, viewer) = (made(Role::Operator, None).await, made(Role::Viewer, None).await.secret);
+    let operator = token.secret;
     let process = shell(bench, "sleep 60").await;
     let connect = async |query: &str, headers: &[(&'static str, String)]| {
         let stream = TcpStream::connect(address).await.unwrap();
@@ -370,6 +386,19 @@ async fn foreign(bench: &Bench) {
     for headers in [vec![cookie, own], vec![bearer(&operator)], vec![bearer(&viewer)]] {
         let mut client = connect("", &headers).await.unwrap_or_else(|refused| panic!("{refused:?}"));
         assert!(matches!(client.frame().await, TerminalFrame::Attached { .. }));
+    }
+    let short = made(Role::Operator, Some("2s".parse().unwrap())).await.secret;
+    for (secret, revoked) in [(operator, Some(token.token.id)), (short, None)] {
+        let mut other = connect("", &[bearer(&viewer)]).await.unwrap_or_else(|refused| panic!("{refused:?}"));
+        let mut client =
+            connect("control=take", &[bearer(&secret)]).await.unwrap_or_else(|refused| panic!("{refused:?}"));
+        client.until(|frame| matches!(frame, TerminalFrame::Screen { .. })).await;
+        if let Some(id) = revoked {
+            bench.engine.revoke_token(id.as_str()).await.unwrap();
+        }
+        assert_eq!((client.refusal().await.as_str(), client.closed().await), ("unauthenticated", 1008));
+        // Nobody is in control then.
+        other.until(|frame| matches!(frame, TerminalFrame::Control { controller: None, .. })).await;
     }
     closing.cancel();
     timeout(SOON, serving).await.unwrap().unwrap().unwrap();

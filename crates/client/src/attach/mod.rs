@@ -187,12 +187,12 @@ impl Typist {
 
     /// Controls the terminal, whoever does now; the event `Control` tells when.
     pub fn take(&self) {
-        self.ask(ViewerFrame::Take);
+        self.ask(ViewerFrame::Take {});
     }
 
     /// Controls it no longer.
     pub fn release(&self) {
-        self.ask(ViewerFrame::Release);
+        self.ask(ViewerFrame::Release {});
     }
 
     /// Begins anew with a screen.

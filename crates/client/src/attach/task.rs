@@ -154,7 +154,7 @@ impl Task {
             } else {
                 if !state.pending.resume(input) {
                     // It is held; asking for it also asks what was taken.
-                    state.ask = Some(ViewerFrame::Take);
+                    state.ask = Some(ViewerFrame::Take {});
                 }
                 0
             }

@@ -6,6 +6,7 @@ use sandbar_api::{
 };
 use sandbar_terminal::{Prompt, prompt::Kind};
 use serde_json::{Map, Value, json};
+use zeroize::Zeroizing;
 
 use crate::{clock, ids};
 
@@ -96,6 +97,13 @@ impl Asked {
             && self.question == approval.question
             && self.choices.iter().map(|(choice, _)| choice).eq(&approval.choices)
             && self.keys() == approval.context["keys"]
+            && (!self.is_about_more() || alike(&self.screen, approval.context["screen"].as_str().unwrap_or_default()))
+    }
+
+    /// Where the question is a phrase and what it is about stands above it: another command below which the same is asked is
+    /// another question.
+    fn is_about_more(&self) -> bool {
+        matches!(self.prompt, "menu" | "permission")
     }
 
     pub(crate) fn approval(
@@ -167,7 +175,11 @@ fn numbered(found: &Prompt) -> Vec<(Choice, String)> {
 }
 
 /// What is typed for an answer, and whether its text may be kept.
-pub(super) fn keys(approval: &Approval, choice: &str, text: Option<&str>) -> Result<(String, bool), Problem> {
+pub(super) fn keys(
+    approval: &Approval,
+    choice: &str,
+    text: Option<&str>,
+) -> Result<(Zeroizing<String>, bool), Problem> {
     let bad = |detail: &str, fix: &str| Err(Problem::new(Code::BadAnswer, detail, fix));
     match (choice, text) {
         (TEXT, None) => bad("The answer has no text.", "Give the text to be typed; it may be empty for Enter alone."),
@@ -175,13 +187,31 @@ pub(super) fn keys(approval: &Approval, choice: &str, text: Option<&str>) -> Res
             "The text has a control character in it, such as a line break.",
             "Give one line; Enter is typed behind it.",
         ),
-        (TEXT, Some(text)) => Ok((format!("{text}{ENTER}"), approval.context["prompt"] != "password")),
+        (TEXT, Some(text)) => Ok((format!("{text}{ENTER}").into(), approval.context["prompt"] != "password")),
         (_, Some(_)) => bad("This choice takes no text.", "Give the choice alone, or the choice `text`."),
         (choice, None) => match approval.context["keys"][choice].as_str() {
-            Some(keys) => Ok((keys.to_owned(), true)),
+            Some(keys) => Ok((keys.to_owned().into(), true)),
             None => bad("It is not known what to type for this choice.", "Attach to the terminal and type it."),
         },
     }
+}
+
+/// Whether two screens say the same, apart from what moves by itself: clocks, counters, spinners, bars.
+fn alike(one: &str, other: &str) -> bool {
+    let lasting = |screen: &str| -> Vec<String> {
+        screen.split_whitespace().filter(|word| !moves(word)).map(str::to_owned).collect()
+    };
+    lasting(one) == lasting(other)
+}
+
+/// `⠋`, `12:34:56`, `45%`, `(12s`, `1.5MB`: no letters or digits, or a number with what shows that it is measured.
+fn moves(word: &str) -> bool {
+    let word = word.trim_matches(|letter: char| !letter.is_alphanumeric() && letter != '%');
+    let unit = word.trim_start_matches(|letter: char| letter.is_ascii_digit() || ".:,".contains(letter));
+    let measured =
+        unit == "%" || (1..=2).contains(&unit.len()) && unit.chars().all(|letter| letter.is_ascii_alphabetic());
+    let number = word.starts_with(|letter: char| letter.is_ascii_digit());
+    word.is_empty() || number && (measured || unit.is_empty() && word.contains(':'))
 }
 
 /// Whatever the sandbox printed stays on its line and says what it seems to say.
@@ -249,6 +279,14 @@ mod tests {
         assert_eq!(ids(found(Kind::Text, "Name:", &[])), pairs(&[("text", "")]));
         assert_eq!(found(Kind::ShellPrompt, "$", &[]), None);
         assert_eq!(found(Kind::Menu { selected: None }, "?", &[]), None, "there is nothing to choose");
+    }
+
+    #[test]
+    fn what_is_asked_below_something_else_is_another_question() {
+        assert!(alike("10:59:59 ⠋ rm a (12s · 45%) 1.5MB\n❯ 1. Yes", "11:00:00 ⠙ rm a (13s · 46%) 2.0MB\n❯ 1. Yes"));
+        for (one, other) in [("rm a", "rm b"), ("rm 1", "rm 2"), ("rm /a/1s", "rm /a/2s"), ("rm a", "rm a b")] {
+            assert!(!alike(one, other), "{one} {other}");
+        }
     }
 
     #[test]

@@ -11,15 +11,17 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use sandbar_api::{
     Approval, ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalState, Code, Delivery, Problem, ProcessId,
 };
 use sandbar_guest::protocol::{AnswerOutcome, AnswerReply, ReleaseAnswerRequest, StageAnswerRequest};
 use tokio::{
-    sync::OwnedMutexGuard,
+    sync::{OwnedMutexGuard, watch},
     time::{self, timeout},
 };
 use tonic::{Response, Status};
+use zeroize::Zeroizing;
 
 use super::{over, terminal, unknown};
 use crate::{
@@ -50,6 +52,37 @@ impl Turns {
     }
 }
 
+/// Answers that count and of which it is not known yet whether they were typed, with whose terminal that is.
+pub(super) struct Pending(watch::Sender<HashMap<ApprovalId, ProcessId>>);
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self(watch::Sender::new(HashMap::new()))
+    }
+}
+
+impl Pending {
+    pub(super) fn add(&self, id: ApprovalId, process: ProcessId) {
+        self.0.send_modify(|pending| drop(pending.insert(id, process)));
+    }
+
+    fn remove(&self, id: &ApprovalId) {
+        self.0.send_if_modified(|pending| pending.remove(id).is_some());
+    }
+}
+
+/// Waits until nothing is left to ask a guest about answers to this terminal, but not for ever. False if the next server
+/// has to ask: what a guest has forgotten it cannot tell.
+pub(crate) async fn settled(inner: &Inner, process: &ProcessId) -> bool {
+    let mut pending = inner.gates.approvals.pending.0.subscribe();
+    let none_left = pending.wait_for(|pending| !pending.values().any(|one| one == process));
+    tokio::select! {
+        biased;
+        _ = timeout(PATIENCE, none_left) => true,
+        () = inner.halt.cancelled() => false,
+    }
+}
+
 /// What a guest says of an answer that counts.
 enum Released {
     Typed,
@@ -70,13 +103,18 @@ pub(super) async fn answer(inner: Arc<Inner>, id: ApprovalId, mut answer: Approv
     }
     let (keys, kept) = terminal::keys(&approval, &answer.choice, answer.text.as_deref())?;
     if !kept {
-        answer.masked = answer.text.take().is_some();
+        answer.masked = answer.text.take().map(Zeroizing::new).is_some();
     }
     // Of this attempt alone: what an attempt before has staged under its own id is never taken for it.
     let staged = format!("{id}-{}", hex(&ids::random::<8>()?));
-    stage(&inner, &approval, &process, &staged, keys).await?;
+    stage(&inner, &approval, &process, &staged, keys, !kept).await?;
     let also = Some(Consequence::Typing(staged.clone()));
-    let approval = match inner.store.answer_approval(&id, answer, also).await? {
+    inner.gates.approvals.pending.add(id.clone(), process.clone());
+    let closed = inner.store.answer_approval(&id, answer, also).await;
+    if !matches!(closed, Ok(Closed::Now(_))) {
+        inner.gates.approvals.pending.remove(&id);
+    }
+    let approval = match closed? {
         Closed::Now(approval) => approval,
         Closed::Before(approval) => {
             inner.gates.approvals.ended(&approval);
@@ -91,7 +129,7 @@ pub(super) async fn answer(inner: Arc<Inner>, id: ApprovalId, mut answer: Approv
             Ok(approval)
         }
         Err(error) => {
-            tracing::error!(approval = %id, %error, "that an answer was typed is not recorded yet");
+            tracing::error!(approval = %id, %error, "how an answer ended is not recorded yet");
             pursue(&inner, approval.clone(), process, staged);
             Ok(approval)
         }
@@ -121,7 +159,8 @@ async fn stage(
     approval: &Approval,
     process: &ProcessId,
     staged: &str,
-    keys: String,
+    keys: Zeroizing<String>,
+    unseen: bool,
 ) -> Result<(), Problem> {
     let gone = || problem::process_over(process.as_str());
     let sandbox = approval.sandbox.as_ref().ok_or_else(gone)?;
@@ -133,7 +172,8 @@ async fn stage(
         answer_id: staged.to_owned(),
         output_offset: place.output,
         input_offset: place.input,
-        keys: keys.into(),
+        keys: Bytes::from_owner(keys),
+        unseen,
     };
     let outcome =
         call(inner, inside.guest.stage_answer(request)).await.map_err(|status| {
@@ -167,7 +207,11 @@ async fn release(
         Released::MovedOn | Released::Ended => Delivery::Refused,
         Released::Silent => return Ok(None),
     };
-    let settled = inner.store.settle_delivery(&approval.id, delivery).await?;
+    let settled = inner.store.settle_delivery(&approval.id, delivery).await;
+    if matches!(settled, Ok(_) | Err(store::Error::Missing(_))) {
+        inner.gates.approvals.pending.remove(&approval.id);
+    }
+    let settled = settled?;
     inner.terminals.watchers.nudge(process);
     Ok(Some(settled))
 }
@@ -225,7 +269,9 @@ fn pursue(inner: &Arc<Inner>, approval: Approval, process: ProcessId, staged: St
             match release(&inner, &approval, &process, &staged).await {
                 Ok(Some(_)) | Err(store::Error::Missing(_)) => return,
                 Ok(None) => {}
-                Err(error) => tracing::error!(approval = %approval.id, %error, "how an answer ended is not recorded"),
+                Err(error) => {
+                    tracing::error!(approval = %approval.id, %error, "how an answer ended is not recorded yet")
+                }
             }
         }
     });

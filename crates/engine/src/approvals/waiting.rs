@@ -16,7 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     network::{self, Key},
-    typing::Turns,
+    terminal,
+    typing::{Pending, Turns},
 };
 use crate::{
     Inner,
@@ -32,6 +33,7 @@ const MAX_OPEN: usize = 32;
 pub(crate) struct Approvals {
     shared: Arc<Shared>,
     pub(super) turns: Turns,
+    pub(super) pending: Pending,
 }
 
 #[derive(Default)]
@@ -85,6 +87,7 @@ impl Approvals {
         let states = vec![ApprovalState::Open];
         let filter = ApprovalFilter { states, limit: u32::MAX, ..ApprovalFilter::default() };
         let (open, unspent) = (store.approvals(&filter).await?, store.unspent_approvals().await?);
+        let pending = store.pending_deliveries().await?;
         let approvals = Self::default();
         let mut state = approvals.shared.lock();
         for approval in open {
@@ -94,6 +97,11 @@ impl Approvals {
             state.keep(&approval);
         }
         drop(state);
+        for (approval, _) in pending {
+            if let Some(process) = terminal::process(&approval) {
+                approvals.pending.add(approval.id, process);
+            }
+        }
         Ok(approvals)
     }
 

@@ -113,6 +113,7 @@ pub trait RestartStore: Send + Sync {
     async fn line_of(&self, process: &ProcessId) -> Result<Option<LineRow>>;
     /// Of sandboxes that are not deleted, oldest first.
     async fn lines(&self, session: &SessionId) -> Result<Vec<LineRow>>;
+    /// Also what was decided later than now, before the clock went back.
     async fn due_lines(&self, now: DateTime<Utc>) -> Result<Vec<LineRow>>;
     async fn next_due(&self) -> Result<Option<DateTime<Utc>>>;
 }

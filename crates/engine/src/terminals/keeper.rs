@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    Look,
+    Look, MAILBOX,
     replies::{Replies, YOUNG},
     shown::Shown,
 };
@@ -34,18 +34,27 @@ const PIECE: usize = 64 << 10;
 const IDLE: Duration = Duration::from_secs(60);
 /// After so much news that it may be heavy, more of it is let come together.
 const BREATH: Duration = Duration::from_millis(5);
+/// Worked at a time; whoever asks, and other screens that want room, are heard in between.
+const SLICE: Duration = Duration::from_millis(10);
+/// While its program prints faster than a screen can be drawn, a keeper rests so many times as long as it works: those who
+/// carry the output need the processors, and what is behind is caught up with when the program pauses.
+const REST: u32 = 3;
 /// How long to wait for room before pressing for it again.
 const PRESS: Duration = Duration::from_millis(50);
 
 /// How long who comes waits for the newest output; the rest comes as output.
 const GLANCE: Duration = Duration::from_millis(20);
+/// How long who looks waits for it, and who judges; what they see says how much of the output it shows.
+const LOOKING: Duration = Duration::from_secs(2);
+const JUDGING: Duration = Duration::from_secs(1);
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
 
-/// What is asked of a keeper: each is told as of all output that is stored by then.
+/// What is asked of a keeper: each is told as of all output that is stored by then or, of a program that prints faster than
+/// a screen can be drawn, of less, with its offset.
 pub(super) enum Ask {
     Look(Reply<Look>),
-    /// For a viewer who comes now. Of a program that prints a lot it may be a little older.
+    /// For a viewer who comes now.
     Paint(Reply<Painting>),
     /// For whoever judges whether it waits for a person.
     Scene(Reply<Scene>),
@@ -69,11 +78,10 @@ pub(super) struct Scene {
 /// How far to catch up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Until {
-    End,
     /// The end, or this moment.
     Moment(Instant),
-    /// The end, or that somebody asks.
-    Asked,
+    /// The end, or this moment, or that somebody asks.
+    Asked(Instant),
 }
 
 /// Often enough that retention never takes what came after the last checkpoint.
@@ -125,18 +133,15 @@ impl Keeper {
                 () = halt.cancelled() => return,
                 ask = self.asks.recv() => {
                     let Some(ask) = ask else { return };
-                    self.answer(ask).await;
+                    self.answer_all(ask).await;
                     idle = Instant::now() + IDLE;
                 }
                 more = news(&mut self.progress, rested, self.behind) => {
-                    if more {
-                        let heavy = self.follow().await;
-                        rested = Instant::now() + if heavy { BREATH } else { Duration::ZERO };
-                    } else {
+                    if !more {
                         self.progress = None;
                         self.replies = None;
-                        self.save().await;
                     }
+                    rested = Instant::now() + self.follow().await;
                     idle = Instant::now() + IDLE;
                 }
                 () = inner.terminals.pressed.notified(), if self.shown.is_some() => self.give_up().await,
@@ -153,36 +158,60 @@ impl Keeper {
         }
     }
 
-    async fn answer(&mut self, ask: Ask) {
-        let process = self.process.clone();
-        // Whoever asked may have gone.
-        match ask {
-            Ask::Look(reply) => drop(reply.send(self.see(Until::End, |shown| shown.look(&process)).await)),
-            Ask::Paint(reply) => drop(reply.send(self.see(Until::Moment(Instant::now() + GLANCE), Shown::paint).await)),
-            Ask::Scene(reply) => drop(reply.send(self.see(Until::End, Shown::scene).await)),
+    /// Whoever asked while one was answered has waited with it, and not once more.
+    async fn answer_all(&mut self, ask: Ask) {
+        let asked_at = Instant::now();
+        self.answer(ask, asked_at).await;
+        for _ in 0..MAILBOX {
+            let Ok(ask) = self.asks.try_recv() else { return };
+            self.answer(ask, asked_at).await;
         }
     }
 
-    async fn see<T>(&mut self, until: Until, seen: impl FnOnce(&mut Shown) -> T) -> Result<T, Problem> {
-        let mut shown = self.caught_up(until).await?;
+    async fn answer(&mut self, ask: Ask, asked_at: Instant) {
+        let process = self.process.clone();
+        // Whoever asked may have gone.
+        match ask {
+            Ask::Look(reply) => drop(reply.send(self.see(asked_at + LOOKING, |shown| shown.look(&process)).await)),
+            Ask::Paint(reply) => drop(reply.send(self.see(asked_at + GLANCE, Shown::paint).await)),
+            Ask::Scene(reply) => drop(reply.send(self.see(asked_at + JUDGING, Shown::scene).await)),
+        }
+    }
+
+    async fn see<T>(&mut self, until: Instant, seen: impl FnOnce(&mut Shown) -> T) -> Result<T, Problem> {
+        let mut shown = self.caught_up(Until::Moment(until)).await?;
         let seen = seen(&mut shown);
         self.shown = Some(shown);
         Ok(seen)
     }
 
-    /// Takes in what was printed. Whether that was much.
-    async fn follow(&mut self) -> bool {
+    /// Takes in some of what was printed. How long to rest then.
+    async fn follow(&mut self) -> Duration {
+        let began = Instant::now();
         let before = self.shown.as_ref().map(Shown::offset);
-        match self.caught_up(Until::Asked).await {
-            Ok(shown) => {
+        if let Some(progress) = &mut self.progress {
+            progress.mark_unchanged();
+        }
+        match self.caught_up(Until::Asked(began + SLICE)).await {
+            Ok(mut shown) => {
+                // At the end of its process it stays as it is.
+                if self.progress.is_none() && !self.behind {
+                    self.keep(&mut shown).await;
+                }
                 let heavy = before.is_none_or(|before| shown.offset() - before >= PIECE as u64);
                 self.shown = Some(shown);
-                heavy
+                let prints = self.progress.as_ref().is_some_and(|progress| progress.has_changed().unwrap_or(false));
+                match (heavy || self.behind, prints) {
+                    (true, true) => BREATH.max(began.elapsed() * REST),
+                    (true, false) if !self.behind => BREATH,
+                    _ => Duration::ZERO,
+                }
             }
             // The next look says it to whoever looks.
             Err(problem) => {
+                self.behind = false;
                 tracing::debug!(process = %self.process, %problem, "a terminal cannot be followed");
-                true
+                BREATH
             }
         }
     }
@@ -193,18 +222,6 @@ impl Keeper {
             && shown.offset() != self.saved
         {
             self.keep(&mut shown).await;
-        }
-    }
-
-    /// Catches up and leaves a checkpoint there.
-    async fn save(&mut self) {
-        match self.caught_up(Until::End).await {
-            Ok(mut shown) => {
-                self.keep(&mut shown).await;
-                self.shown = Some(shown);
-            }
-            // The next look says it to whoever looks.
-            Err(problem) => tracing::debug!(process = %self.process, %problem, "a terminal cannot be followed"),
         }
     }
 
@@ -239,10 +256,9 @@ impl Keeper {
                 return Err(problem::shutting_down());
             }
             self.behind = match until {
-                Until::End => false,
                 // Not where output could not go on.
                 Until::Moment(moment) => Instant::now() >= moment && shown.offset() >= range.start,
-                Until::Asked => !self.asks.is_empty(),
+                Until::Asked(moment) => Instant::now() >= moment || !self.asks.is_empty(),
             };
             if self.behind {
                 break;
@@ -330,9 +346,12 @@ impl Keeper {
     }
 }
 
-/// Whether there was something printed, or nothing more will be, but not before `rested`. Waits for ever without a source.
+/// Whether there is something to take in, or nothing more will come, but not before `rested`. Waits for ever without a source.
 async fn news(progress: &mut Option<watch::Receiver<Progress>>, rested: Instant, behind: bool) -> bool {
-    let Some(progress) = progress else { return std::future::pending().await };
     time::sleep_until(rested).await;
-    behind || progress.changed().await.is_ok()
+    match progress {
+        _ if behind => true,
+        Some(progress) => progress.changed().await.is_ok(),
+        None => std::future::pending().await,
+    }
 }

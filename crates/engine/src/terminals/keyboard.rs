@@ -103,8 +103,8 @@ impl Keyboard {
     pub async fn frame(&mut self, frame: ViewerFrame) {
         let done = match frame {
             ViewerFrame::Resize { cols, rows } => self.resize(TerminalSize { cols, rows }).await,
-            ViewerFrame::Take => self.take().await,
-            ViewerFrame::Release => {
+            ViewerFrame::Take {} => self.take().await,
+            ViewerFrame::Release {} => {
                 self.seat.release();
                 Ok(())
             }
@@ -172,6 +172,10 @@ impl Typist {
             return Err(crate::problem::process_over(self.process.as_str()));
         }
         let mut inside = self.handle.enter().await?;
+        // And once more: to wake a sandbox takes its time.
+        if !self.seat.controls() {
+            return Err(not_controller());
+        }
         let taken = process::type_as(&mut inside.guest, &self.process, &self.writer, piece.offset, piece.data).await;
         self.inner.terminals.watchers.nudge(&self.process);
         taken

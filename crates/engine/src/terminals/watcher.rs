@@ -4,6 +4,7 @@
 //! It sleeps while nothing is printed or typed. `patience` says when a terminal stands still.
 
 mod patience;
+mod restraint;
 
 use std::{
     collections::HashMap,
@@ -16,7 +17,7 @@ use sandbar_guest::protocol::{LookReply, LookRequest};
 use sandbar_terminal::detect;
 use tokio::{
     sync::{Notify, watch},
-    time::{self, timeout},
+    time::{self, Instant, timeout},
 };
 
 use super::keeper::{Ask, Scene};
@@ -29,10 +30,13 @@ use crate::{
     process::Progress,
 };
 use patience::Stood;
+use restraint::Restraint;
 
 /// While a question is open, somebody may type without anything being printed: first after, and at most after.
 const FIRST_POLL: Duration = Duration::from_secs(1);
 const LONGEST_POLL: Duration = Duration::from_secs(5);
+/// What was asked before is read again after this, if it could not be read.
+const RECALL: Duration = Duration::from_secs(10);
 /// Of a guest, to a call that it answers from memory.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -65,8 +69,9 @@ pub(super) struct Watcher {
     open: Option<Approval>,
     /// Where somebody has dealt with what it asked: it is not asked again before more is printed.
     handled: Option<(Place, ApprovalId)>,
-    /// It asks, and the store did not take that.
+    /// It asks, and that is not recorded yet.
     unasked: bool,
+    restraint: Restraint,
 }
 
 enum Looked {
@@ -98,6 +103,7 @@ pub(super) fn watch(
         open: None,
         handled: None,
         unasked: false,
+        restraint: Restraint::default(),
     };
     inner.tasks.spawn(watcher.run());
 }
@@ -109,7 +115,11 @@ impl Watcher {
             () = halt.cancelled() => {}
             () = self.watch() => {}
         }
-        self.inner.terminals.watchers.all().remove(&self.id);
+        let mut watchers = self.inner.terminals.watchers.all();
+        // Whoever watches it by now keeps their way.
+        if watchers.get(&self.id).is_some_and(|nudge| Arc::ptr_eq(nudge, &self.nudge)) {
+            watchers.remove(&self.id);
+        }
     }
 
     async fn watch(&mut self) {
@@ -136,12 +146,18 @@ impl Watcher {
 
     /// What an earlier server asked.
     async fn recall(&mut self) {
-        let approval = match self.inner.store.terminal_approval(&self.id).await {
-            Ok(Some(approval)) => approval,
-            Ok(None) => return,
-            Err(error) => {
-                tracing::warn!(process = %self.id, %error, "what a terminal asked before is not known");
-                return;
+        let approval = loop {
+            match self.inner.store.terminal_approval(&self.id).await {
+                Ok(Some(approval)) => break approval,
+                Ok(None) => return,
+                // Not knowing it, the same would be asked twice.
+                Err(error) => {
+                    tracing::warn!(process = %self.id, %error, "what a terminal asked before is not known yet");
+                    time::sleep(RECALL).await;
+                    if self.is_over() {
+                        return;
+                    }
+                }
             }
         };
         match approval.state {
@@ -160,7 +176,7 @@ impl Watcher {
                 () = self.nudge.notified() => return true,
                 () = time::sleep(poll), if self.open.is_some() || self.unasked => {
                     poll = (poll * 2).min(LONGEST_POLL);
-                    if self.unasked || self.has_moved().await {
+                    if self.unasked || self.is_closed() || self.has_moved().await {
                         return true;
                     }
                 }
@@ -172,7 +188,16 @@ impl Watcher {
         self.progress.borrow_and_update().outcome.is_some()
     }
 
+    /// Nobody answered in time, for example.
+    fn is_closed(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| !self.inner.gates.approvals.is_open(&open.id))
+    }
+
     async fn has_moved(&self) -> bool {
+        // What is typed into one that stands still does nothing yet, and its guest may stand still too.
+        if self.is_held() {
+            return false;
+        }
         let seen = self.open.as_ref().and_then(Place::of);
         match self.look().await {
             Looked::At(look) => Some(place(&look)) != seen,
@@ -191,14 +216,19 @@ impl Watcher {
         }
     }
 
+    /// None if nothing is seen that is as new as what is asked.
     async fn scene(&self) -> Option<Scene> {
-        super::ask(&self.inner, &self.handle, &self.id, Ask::Scene).await.ok()
+        let scene = super::ask(&self.inner, &self.handle, &self.id, Ask::Scene).await.ok()?;
+        let asked = self.open.as_ref().and_then(Place::of).map_or(0, |place| place.output);
+        (scene.offset >= asked).then_some(scene)
     }
 
     /// Makes what is asked agree with what is seen.
     async fn settle(&mut self, place: Place, asked: Option<Asked>) {
         self.unasked = false;
-        if let Some(open) = self.open.take_if(|open| !self.inner.gates.approvals.is_open(&open.id)) {
+        if self.is_closed()
+            && let Some(open) = self.open.take()
+        {
             self.handled = Place::of(&open).map(|place| (place, open.id));
         }
         if let Some(open) = self.open.take() {
@@ -251,7 +281,8 @@ impl Watcher {
     }
 
     async fn ask(&mut self, asked: &Asked, place: Place) {
-        let Some(process) = self.process().await else {
+        let restrained = self.restraint.holds(Instant::now());
+        let Some(process) = self.process().await.filter(|_| !restrained) else {
             self.unasked = true;
             return;
         };
@@ -282,7 +313,12 @@ impl Watcher {
 
     async fn withdraw(&mut self, open: Approval, reason: &str) {
         match self.inner.store.withdraw_approval(&open.id, reason).await {
-            Ok(Some(withdrawn)) => self.inner.gates.approvals.ended(&withdrawn),
+            Ok(Some(withdrawn)) => {
+                if reason == MOVED_ON {
+                    self.restraint.count(Instant::now());
+                }
+                self.inner.gates.approvals.ended(&withdrawn);
+            }
             // Somebody was faster.
             Ok(None) => {}
             Err(error) => {

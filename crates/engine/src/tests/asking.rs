@@ -273,6 +273,45 @@ async fn the_same_question_drawn_again_stays_one_approval() -> Tested {
 }
 
 #[tokio::test]
+async fn the_same_question_below_another_command_is_another_approval() -> Tested {
+    let asking = Asking::start().await?;
+    asking.guest.change(asking.id(), |play| (play.tty.raw, play.tty.no_echo) = (true, true));
+    let shown = |command: &str| {
+        format!(
+            "\u{1b}[2J\u{1b}[H {command}\r\n\r\n Do you want to proceed?\r\n ❯ 1. Yes\r\n   2. No\r\n\r\n Esc to cancel"
+        )
+    };
+    let approval = asking.asks(&shown("ls -l")).await?;
+    assert_eq!(approval.question, "Do you want to proceed?");
+    asking.print(&shown("rm -rf ."));
+    assert_eq!(asking.closed(&approval).await?.reason.as_deref(), Some("moved_on"));
+    let next = asking.open().await?;
+    assert!(next.context["screen"].as_str().is_some_and(|screen| screen.contains("rm -rf .")));
+    assert_eq!(
+        (code(asking.answer(&approval, "1", None).await), asking.typed().as_str()),
+        (Some(Code::ApprovalClosed), "")
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_program_that_flips_between_questions_is_asked_about_now_and_then() -> Tested {
+    let asking = Asking::start().await?;
+    for number in 0..10 {
+        let approval = asking.asks(&format!("\r\nDelete {number}? [y/N] ")).await?;
+        asking.print("\r\nworks on\r\n");
+        asking.closed(&approval).await?;
+    }
+    asking.print("\r\nDelete all? [y/N] ");
+    asking.judged().await?;
+    assert_eq!(
+        (all(&asking.bed.engine, &[ApprovalState::Open]).await?, asking.told("approval.opened").await?),
+        (vec![], 10)
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_screen_that_never_stands_still_keeps_its_question_while_it_shows_it() -> Tested {
     let asking = Asking::start().await?;
     let approval = asking.asks("Go on? [y/N] ").await?;

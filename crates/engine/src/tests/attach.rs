@@ -121,7 +121,7 @@ async fn a_viewer_sees_the_screen_then_output_then_the_exit() -> Tested {
     let seen = until(&mut late, |seen| matches!(seen.last(), Some(TerminalFrame::Exit { .. }))).await?;
     assert!(matches!(&seen.frames[1], TerminalFrame::Screen { data, .. } if data.contains("red")), "{:?}", seen.frames);
     assert_eq!((seen.frames.len(), seen.text.len()), (3, 0));
-    late.keyboard.frame(ViewerFrame::Take).await;
+    late.keyboard.frame(ViewerFrame::Take {}).await;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use sandbar_api::{
 };
 use sandbar_guest::protocol::ExitReason;
 
-use super::{Bed, Tested, code, command, owner, script, soon};
+use super::{Bed, Tested, code, command, owner, script, script::Fault, soon};
 use crate::store::restart::LIMIT;
 
 fn kept(argv: &[&str]) -> StartProcess {
@@ -178,6 +178,11 @@ async fn nothing_is_started_in_a_sandbox_that_ended_or_stands_still() -> Tested 
             // Held, not forgotten.
             "pause" => {
                 soon(|| async { bed.of_a().await?.restarting.pop() }).await?;
+                let (store, handle) = (&bed.engine.inner.store, bed.engine.inner.handle("a").await?);
+                soon(|| async { store.due_lines(chrono::Utc::now()).await.ok()?.pop() }).await?;
+                let used = handle.activity.last();
+                crate::restarts::round(&bed.engine.inner).await?;
+                assert_eq!(handle.activity.last(), used, "what waits in it is no use of it");
                 let before = bed.engine.processes("a").await?.len();
                 bed.engine.resume("a").await?;
                 bed.started(before + 1).await?;
@@ -214,6 +219,28 @@ async fn what_runs_for_a_minute_is_forgiven_and_what_has_no_policy_just_ends() -
         Some(Code::UnknownProcess)
     );
     assert!(bed.of_a().await.is_some_and(|session| session.crash_loops.is_empty() && session.restarting.is_empty()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sandbox_that_does_not_answer_holds_up_no_other() -> Tested {
+    let bed = Bed::new().await?;
+    let silent = bed.create("b").await?;
+    let stuck = bed.engine.start_process("b", kept(&["sleep"])).await?;
+    let guest = bed.provider.get(&silent.id).ok_or("no sandbox")?.guest.clone();
+    guest.fail("start", Some(Fault::Unreachable));
+    bed.die(&stuck, 1, 0)?;
+    soon(|| async { guest.last_start().filter(|start| start.process_id != stuck.id.as_str()) }).await?;
+    bed.create("a").await?;
+    let first = bed.engine.start_process("a", kept(&["sleep"])).await?;
+    bed.die(&first, 1, 0)?;
+    bed.runs(&first).await?;
+    // After as long as one is waited for.
+    match bed.started(2).await {
+        Ok(_) => {}
+        Err(_) => drop(bed.started(2).await?),
+    }
+    assert_eq!(bed.engine.processes("b").await?.len(), 2, "nor is it started twice");
     Ok(())
 }
 

@@ -57,6 +57,17 @@ impl Terminal {
         self.bed.engine.screen("a", self.id()).await
     }
 
+    /// When so much of its output is shown, which a debug build takes its time for.
+    async fn look_at(&self, offset: u64) -> Result<Look, Box<dyn std::error::Error>> {
+        for _ in 0..60 {
+            let look = self.look().await?;
+            if look.view.offset == offset {
+                return Ok(look);
+            }
+        }
+        Err(format!("not all of {offset} bytes are shown").into())
+    }
+
     pub(super) async fn end(&self) -> Tested {
         self.guest.change(self.id(), |play| {
             play.exit = script::exit(3, 0, sandbar_guest::protocol::ExitReason::ByItself);
@@ -162,8 +173,7 @@ async fn checkpoints_show_what_all_of_the_output_shows() -> Tested {
             break;
         }
     }
-    let with = terminal.look().await?;
-    assert_eq!(with.view.offset, output.len() as u64);
+    let with = terminal.look_at(output.len() as u64).await?;
     let saved = || async { fs::read(&checkpoint).ok() };
     let saved = soon(saved).await?;
     let (_, offset) = sandbar_terminal::Screen::restore(&saved)?;
@@ -175,10 +185,10 @@ async fn checkpoints_show_what_all_of_the_output_shows() -> Tested {
     };
     soon(at_end).await?;
     terminal.bed.restart().await?;
-    let from_checkpoint = terminal.look().await?;
+    let from_checkpoint = terminal.look_at(output.len() as u64).await?;
     fs::remove_file(&checkpoint)?;
     terminal.bed.restart().await?;
-    let replayed = terminal.look().await?;
+    let replayed = terminal.look_at(output.len() as u64).await?;
     for other in [&from_checkpoint, &replayed] {
         let same = (&other.view.lines, other.view.cursor, other.view.size);
         assert_eq!(same, (&with.view.lines, with.view.cursor, with.view.size));
@@ -209,6 +219,31 @@ async fn many_terminals_are_looked_at_in_little_memory() -> Tested {
         }
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn a_look_does_not_wait_for_much_to_be_drawn() -> Tested {
+    let terminal = Terminal::start().await?;
+    let output = b"a line of more than can be drawn while somebody waits for it\r\n".repeat(200_000);
+    let end = output.len() as u64;
+    terminal.guest.write(terminal.id(), &output);
+    let mut last = 0;
+    for _ in 0..60 {
+        let looks = async || -> Result<u64, sandbar_api::Problem> {
+            let asked = std::time::Instant::now();
+            let offset = terminal.look().await?.view.offset;
+            assert!(asked.elapsed() < std::time::Duration::from_secs(4), "it took {:?}", asked.elapsed());
+            Ok(offset)
+        };
+        // Whoever else asks does not wait for all of them.
+        let (first, second, third) = tokio::try_join!(looks(), looks(), looks())?;
+        assert!([first, second, third].iter().all(|seen| (last..=end).contains(seen)), "a screen goes on from {last}");
+        last = first.max(second).max(third);
+        if last == end {
+            return Ok(());
+        }
+    }
+    Err(format!("{last} of {end} bytes are shown").into())
 }
 
 #[tokio::test]

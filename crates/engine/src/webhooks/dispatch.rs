@@ -50,6 +50,8 @@ pub(super) struct Dispatcher {
     row: WebhookRow,
     /// The last event that was looked at.
     position: u64,
+    /// When that was last written down.
+    remembered: Instant,
 }
 
 /// Why the task does not go on where it is.
@@ -77,7 +79,7 @@ impl Dispatcher {
         tests: mpsc::Receiver<Test>,
     ) -> Self {
         let position = row.cursor;
-        Self { store, channel, patience, stop, tests, row, position }
+        Self { store, channel, patience, stop, tests, row, position, remembered: Instant::now() }
     }
 
     pub(super) async fn run(mut self) {
@@ -132,11 +134,17 @@ impl Dispatcher {
                 }
                 self.position = event.seq;
             }
-            if self.position - self.row.cursor >= STRIDE {
+            if self.is_far_behind() {
                 self.remember().await?;
             }
         }
         Ok(())
+    }
+
+    /// What is written down, behind what was looked at: by many events, or by few in a long time.
+    fn is_far_behind(&self) -> bool {
+        let passed = self.position.saturating_sub(self.row.cursor);
+        passed >= STRIDE || passed > 0 && self.remembered.elapsed() >= REMEMBER
     }
 
     /// Nothing about itself: what it cannot be told it cannot be told of.
@@ -158,7 +166,7 @@ impl Dispatcher {
                 Err(Undelivered::Later { cause, after }) => (cause, after),
             };
             self.mark(WebhookMark::Failed { error: shortened(&cause) }).await?;
-            if self.patience.is_over(self.row.first_failed_at, clock::now()) {
+            if self.patience.is_over(self.row.webhook.attempts, self.row.first_failed_at, clock::now()) {
                 return self.mark(WebhookMark::GivenUp { seq: event.seq, kind: event.kind.clone() }).await;
             }
             // Without randomness webhooks only fail in step.
@@ -191,6 +199,7 @@ impl Dispatcher {
 
     async fn remember(&mut self) -> Result<(), Cut> {
         self.row = self.store.mark_webhook(self.id(), WebhookMark::Passed { to: self.position }).await?;
+        self.remembered = Instant::now();
         Ok(())
     }
 

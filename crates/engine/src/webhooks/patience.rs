@@ -11,11 +11,18 @@ pub(crate) struct Patience {
     pub(crate) most: Duration,
     /// From the first attempt of a notice.
     pub(crate) in_all: TimeDelta,
+    /// Attempts, however long ago the first was: a laptop that slept over the weekend has not tried for three days.
+    pub(crate) at_least: u32,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { first: Duration::from_secs(1), most: Duration::from_secs(15 * 60), in_all: TimeDelta::days(3) }
+        Self {
+            first: Duration::from_secs(1),
+            most: Duration::from_secs(15 * 60),
+            in_all: TimeDelta::days(3),
+            at_least: 100,
+        }
     }
 }
 
@@ -29,8 +36,8 @@ impl Patience {
         doubled / 2 + doubled / 2 * u32::from(dice) / u32::from(u16::MAX)
     }
 
-    pub(crate) fn is_over(&self, first_failed_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> bool {
-        first_failed_at.is_some_and(|first| now - first >= self.in_all)
+    pub(crate) fn is_over(&self, attempts: u32, first_failed_at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> bool {
+        attempts >= self.at_least && first_failed_at.is_some_and(|first| now - first >= self.in_all)
     }
 }
 
@@ -55,9 +62,11 @@ mod tests {
     }
 
     #[test]
-    fn after_three_days_it_is_over() {
+    fn after_three_days_of_trying_it_is_over() {
         let (patience, now) = (Patience::default(), Utc::now());
-        assert!(!patience.is_over(None, now) && !patience.is_over(Some(now - TimeDelta::hours(71)), now));
-        assert!(patience.is_over(Some(now - TimeDelta::hours(72)), now));
+        let is_over = |attempts, hours| patience.is_over(attempts, Some(now - TimeDelta::hours(hours)), now);
+        assert!(!patience.is_over(300, None, now) && !is_over(300, 71));
+        assert!(is_over(300, 72) && is_over(100, 72));
+        assert!(!is_over(99, 24 * 365), "nobody was there to try");
     }
 }

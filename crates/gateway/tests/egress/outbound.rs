@@ -108,7 +108,7 @@ async fn private_addresses_are_refused_unless_listed() {
     ] {
         for scheme in ["https", "http"] {
             let told = refused(&fenced, &format!("{scheme}://{host}:{port}/x")).await;
-            assert!(told.contains("not dialled unless the operator lists them"), "{host}: {told}");
+            assert!(told.contains("private ones only where the operator lists them"), "{host}: {told}");
             assert!(!told.contains("/x"), "{told}");
         }
     }

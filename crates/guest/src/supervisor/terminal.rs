@@ -31,6 +31,9 @@ impl Supervisor {
     pub(super) fn stage(&mut self, answer: Answer) -> Result<AnswerOutcome, Fault> {
         self.catch_up();
         let terminal = self.terminal()?;
+        if look::is_canonical(terminal) {
+            answer.demand_lines_fit()?;
+        }
         let mut state = self.process.state();
         let now = look::moment(&state, terminal).map_err(Fault::internal("look at the terminal"))?;
         state.answers.stage(answer, now)

@@ -20,6 +20,7 @@ async fn stage(guest: &Guest, id: &str, seen: &LookReply, keys: &[u8]) -> Result
         output_offset: seen.output_end,
         input_offset: seen.input_offset,
         keys: Bytes::copy_from_slice(keys),
+        unseen: id.starts_with("unseen"),
     };
     guest.client.clone().stage_answer(request).await.map(|reply| reply.into_inner().outcome())
 }
@@ -225,12 +226,20 @@ pub(crate) async fn replace_each_other(guest: Guest) -> Outcome {
 }
 
 pub(crate) async fn have_bounds(guest: Guest) -> Outcome {
-    guest.client.clone().start(guest.terminal("p", "printf 'Sure? '; read -r x")).await?;
-    guest.follow("p", 0).await?.until_text("Sure? ").await?;
+    let script = "stty -echo; printf 'Sure? '; read -r x; echo ${#x}";
+    guest.client.clone().start(guest.terminal("p", script)).await?;
+    let mut follower = guest.follow("p", 0).await?;
+    follower.until_text("Sure? ").await?;
     let seen = guest.look().await?;
     assert_eq!(code_of(stage(&guest, "a", &seen, &vec![b'x'; 1024 * 1024]).await), "too_large");
+    // The kernel would drop the end of a longer line.
+    let line = |letters| [vec![b'x'; letters], b"\r".to_vec()].concat();
+    assert_eq!(code_of(stage(&guest, "a", &seen, &line(4096)).await), "too_large");
     assert_eq!(code_of(stage(&guest, "a", &seen, b"").await), "bad_request");
     assert_eq!(code_of(stage(&guest, "", &seen, b"y").await), "bad_request");
+    assert_eq!(stage(&guest, "a", &seen, &line(4095)).await?, AnswerOutcome::Staged);
+    assert_eq!(release(&guest, "a").await?, AnswerOutcome::Typed);
+    follower.until_text("4095").await?;
     let guest = Guest::start().await?;
     guest.client.clone().start(StartRequest { stdin: true, ..guest.script("p", "exec cat") }).await?;
     assert_eq!(code_of(stage(&guest, "a", &seen, b"y").await), "no_terminal");
@@ -241,6 +250,23 @@ pub(crate) async fn have_bounds(guest: Guest) -> Outcome {
 /// Reads pieces as they come and says where each ends.
 const PIECES: &str = "stty raw -echo; printf 'Pick\\r\\n'; n=0; while [ $n -lt 3 ]; do n=$((n+1)); \
                       printf '<%s>' \"$(dd bs=64 count=1 2>/dev/null | od -An -c | tr -d ' \\n')\"; done";
+
+/// A program that shows what is typed after all gets no password.
+pub(crate) async fn unseen_ones_are_not_typed_where_they_would_be_shown(guest: Guest) -> Outcome {
+    let script = "stty -echo; printf 'Password: '; while [ ! -e go ]; do sleep 0.01; done; stty echo; touch shown; \
+                  while [ ! -e end ]; do sleep 0.01; done";
+    guest.client.clone().start(guest.terminal("p", script)).await?;
+    let mut follower = guest.follow("p", 0).await?;
+    follower.until_text("Password: ").await?;
+    let seen = guest.look().await?;
+    assert_eq!(stage(&guest, "unseen", &seen, b"hunter2\r").await?, AnswerOutcome::Staged);
+    fs::write(guest.path("go"), "")?;
+    until("the terminal echoes", || guest.path("shown").exists()).await?;
+    assert_eq!(release(&guest, "unseen").await?, AnswerOutcome::MovedOn);
+    fs::write(guest.path("end"), "")?;
+    assert_eq!(follower.until_end().await?.text(), "Password: ");
+    Ok(())
+}
 
 pub(crate) async fn are_typed_key_by_key_to_whom_reads_keys(guest: Guest) -> Outcome {
     guest.client.clone().start(guest.terminal("p", PIECES)).await?;

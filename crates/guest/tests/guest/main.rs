@@ -104,6 +104,7 @@ const TESTS: &[Test] = tests! {
     answers:
         are_typed_once,
         are_typed_key_by_key_to_whom_reads_keys,
+        unseen_ones_are_not_typed_where_they_would_be_shown,
         are_not_typed_after_output,
         are_not_typed_after_output_that_nobody_has_read,
         are_not_typed_while_output_waits,

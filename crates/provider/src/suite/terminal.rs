@@ -37,6 +37,7 @@ pub(super) async fn a_terminal_is_seen_to_ask_and_answered_once<S: Subject>(subj
     let seen = until(&guest, |seen| seen.output_end == 8 && seen.reading != Some(false)).await?;
     same("echo", &seen.echo, &false)?;
     let stage = StageAnswerRequest {
+        unseen: false,
         process_id: PROCESS.into(),
         answer_id: "a".into(),
         output_offset: seen.output_end,

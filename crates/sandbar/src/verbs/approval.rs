@@ -2,12 +2,12 @@
 
 mod answer;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use chrono::Utc;
 use futures_util::StreamExt as _;
-use sandbar_api::{Approval, ApprovalList, ApprovalState, Code, Delivery, Event};
-use sandbar_client::{ApprovalQuery, Client, EventFilter};
+use sandbar_api::{Approval, ApprovalId, ApprovalList, ApprovalState, Code, Delivery, SandboxId};
+use sandbar_client::{ApprovalQuery, Client};
 
 use crate::{
     context::Context,
@@ -67,10 +67,15 @@ pub(crate) async fn approvals(args: Approvals, context: &Context) -> Result<u8, 
         return print.json(&ApprovalList { approvals }).map(|()| exit::OK);
     }
     let now = Utc::now();
-    let rows = approvals.iter().map(|approval| {
+    let mut names = Names::default();
+    let mut named = Vec::new();
+    for approval in approvals {
+        named.push((names.of(&client, &approval).await?, approval));
+    }
+    let rows = named.iter().map(|(name, approval)| {
         [
             approval.id.to_string(),
-            approval.sandbox.as_ref().map_or_else(|| "-".into(), ToString::to_string),
+            name.clone(),
             approval.kind.as_str().to_owned(),
             state(approval),
             text::ago(approval.created_at, now),
@@ -138,72 +143,80 @@ fn show(approval: &Approval, print: Printer) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The open ones, then each as it is opened, and how those end. The log is read from its beginning, because what was
-/// opened between a list and the log's end would be missed otherwise.
+/// The open ones, then each as it is opened, and how those end.
 async fn watch(client: &Client, sandbox: Option<String>, print: Printer) -> Result<u8, Failure> {
-    let open = ApprovalQuery { states: vec![ApprovalState::Open], sandbox: sandbox.clone(), limit: None };
-    // Those that were told as open, and those that need not be looked at again.
-    let (mut told, mut known) = (HashSet::new(), HashSet::new());
-    for approval in client.approvals(&open).await? {
-        tell(&approval, print)?;
-        told.insert(approval.id.to_string());
-        known.insert(approval.id.to_string());
-    }
-    let filter = EventFilter { sandbox, kinds: vec!["approval.".into()] };
-    let mut events = std::pin::pin!(client.events_matching(None, filter));
-    while let Some(event) = events.next().await {
-        let event = event?;
-        let Some(id) = about(&event) else { continue };
-        if event.kind == "approval.opened" {
-            if known.insert(id.clone())
-                && let Some(approval) = still_open(client, &id).await?
-            {
-                tell(&approval, print)?;
-                told.insert(id);
+    let mut names = Names::default();
+    // As they were told.
+    let mut told: HashMap<ApprovalId, (ApprovalState, Option<Delivery>)> = HashMap::new();
+    let mut approvals = std::pin::pin!(client.follow_approvals(sandbox));
+    while let Some(approval) = approvals.next().await {
+        let approval = approval?;
+        let now = (approval.state, approval.delivery);
+        let before = told.insert(approval.id.clone(), now);
+        if before == Some(now) {
+            continue;
+        }
+        match (approval.state, print.json) {
+            (ApprovalState::Open, false) => {
+                let name = names.of(client, &approval).await?;
+                tell(&approval, &name, print)?;
             }
-        } else if let Some(how) = ending(&event).filter(|_| told.contains(&id)) {
-            match print.json {
-                true => print.json(&client.approval(&id, None).await?)?,
-                false => print.line(inert(&format!("{id}  {how}")))?,
+            // What was never told as open was over before anybody looked.
+            (_, false) if before.is_some() => {
+                if let Some(how) = ending(&approval, before) {
+                    print.line(inert(&format!("{}  {how}", approval.id)))?;
+                }
             }
+            (ApprovalState::Open, true) => print.json(&approval)?,
+            (_, true) if before.is_some() => print.json(&approval)?,
+            _ => {}
+        }
+        if approval.state != ApprovalState::Open && approval.delivery != Some(Delivery::Pending) {
+            told.remove(&approval.id);
         }
     }
     Ok(exit::OK)
 }
 
-async fn still_open(client: &Client, id: &str) -> Result<Option<Approval>, Failure> {
-    match client.approval(id, None).await {
-        Ok(approval) => Ok(Some(approval).filter(|approval| approval.state == ApprovalState::Open)),
-        // It was long ago.
-        Err(error) if error.code() == Some(Code::UnknownApproval) => Ok(None),
-        Err(error) => Err(error.into()),
+/// In a few words; None of what says nothing new to people.
+fn ending(approval: &Approval, before: Option<(ApprovalState, Option<Delivery>)>) -> Option<String> {
+    let was_open = before.is_some_and(|(state, _)| state == ApprovalState::Open);
+    let refused = approval.delivery == Some(Delivery::Refused);
+    match (&approval.answer, approval.state) {
+        (Some(_), _) if refused => Some("not typed: the terminal had moved on".to_owned()),
+        (Some(answer), _) => was_open.then(|| format!("answered {} by {}", answer.choice, answer.by)),
+        (None, ApprovalState::Withdrawn) => {
+            Some(format!("withdrawn {}", approval.reason.as_deref().unwrap_or_default()).trim_end().to_owned())
+        }
+        (None, _) => Some(format!("expired: {}", approval.on_deadline)),
     }
 }
 
-fn about(event: &Event) -> Option<String> {
-    event.data.get("approval")?.as_str().map(Into::into)
-}
+/// What sandboxes are called: people know them by that.
+#[derive(Default)]
+struct Names(HashMap<SandboxId, String>);
 
-/// In a few words; None of what is no end.
-fn ending(event: &Event) -> Option<String> {
-    let text = |name: &str| event.data.get(name).and_then(|value| value.as_str()).unwrap_or_default();
-    match event.kind.as_str() {
-        "approval.answered" => Some(format!("answered {} by {}", text("choice"), text("by"))),
-        "approval.withdrawn" => Some(format!("withdrawn {}", text("reason")).trim_end().to_owned()),
-        "approval.expired" => Some(format!("expired: {}", text("choice"))),
-        "approval.refused" => Some("not typed: the terminal had moved on".to_owned()),
-        _ => None,
+impl Names {
+    async fn of(&mut self, client: &Client, approval: &Approval) -> Result<String, Failure> {
+        let Some(id) = &approval.sandbox else { return Ok("-".to_owned()) };
+        if let Some(name) = self.0.get(id) {
+            return Ok(name.clone());
+        }
+        let name = match client.sandbox(id.as_str()).await {
+            Ok(sandbox) => sandbox.name,
+            // It was deleted long ago.
+            Err(error) if matches!(error.code(), Some(Code::UnknownSandbox | Code::SandboxGone)) => id.to_string(),
+            Err(error) => return Err(error.into()),
+        };
+        self.0.insert(id.clone(), name.clone());
+        Ok(name)
     }
 }
 
-fn tell(approval: &Approval, print: Printer) -> Result<(), Failure> {
-    if print.json {
-        return print.json(approval);
-    }
+fn tell(approval: &Approval, name: &str, print: Printer) -> Result<(), Failure> {
     let left = text::span(approval.deadline - Utc::now());
-    let line =
-        format!("{}  {}  ({}; {} in {left})", approval.id, approval.question, choices(approval), approval.on_deadline);
-    print.line(inert(&line))
+    let Approval { id, question, on_deadline, .. } = approval;
+    print.line(inert(&format!("{id}  {name}  {question}  ({}; {on_deadline} in {left})", choices(approval))))
 }
 
 #[cfg(test)]
@@ -212,22 +225,37 @@ mod tests {
 
     #[test]
     fn ends_are_told_in_a_few_words() {
-        let event = |kind: &str, data: serde_json::Value| Event {
-            seq: 1,
-            at: chrono::DateTime::UNIX_EPOCH,
-            kind: kind.into(),
-            sandbox: None,
-            process: None,
-            data,
+        let open = || -> Approval {
+            serde_json::from_value(serde_json::json!({
+                "id": "apr-01m7fxbef2q9spjz60y5wjr15k", "kind": "terminal", "state": "open",
+                "session": "ses-01m7fxbe8p9dbm9jcf2777fkgg", "question": "Sure?", "choices": [], "context": {},
+                "answerable_by": "operator", "created_at": "2026-01-01T00:00:00Z",
+                "deadline": "2026-01-08T00:00:00Z", "on_deadline": "none",
+            }))
+            .unwrap_or_else(|error| panic!("{error}"))
         };
-        for (kind, data, want) in [
-            ("approval.answered", serde_json::json!({"choice": "yes", "by": "socket"}), Some("answered yes by socket")),
-            ("approval.withdrawn", serde_json::json!({"reason": "moved_on"}), Some("withdrawn moved_on")),
-            ("approval.withdrawn", serde_json::json!({"reason": null}), Some("withdrawn")),
-            ("approval.expired", serde_json::json!({"choice": "deny"}), Some("expired: deny")),
-            ("approval.typed", serde_json::json!({}), None),
+        let answered = |delivery| {
+            let answer = serde_json::json!({"choice": "yes", "by": "socket", "at": "2026-01-01T00:00:00Z"});
+            let answer = serde_json::from_value(answer).ok();
+            Approval { state: ApprovalState::Answered, answer, delivery, ..open() }
+        };
+        let withdrawn = |reason: Option<&str>| Approval {
+            state: ApprovalState::Withdrawn,
+            reason: reason.map(Into::into),
+            ..open()
+        };
+        let was_open = Some((ApprovalState::Open, None));
+        let was_pending = Some((ApprovalState::Answered, Some(Delivery::Pending)));
+        for (approval, before, want) in [
+            (answered(None), was_open, Some("answered yes by socket")),
+            (answered(Some(Delivery::Pending)), was_open, Some("answered yes by socket")),
+            (answered(Some(Delivery::Typed)), was_pending, None),
+            (answered(Some(Delivery::Refused)), was_pending, Some("not typed: the terminal had moved on")),
+            (withdrawn(Some("moved_on")), was_open, Some("withdrawn moved_on")),
+            (withdrawn(None), was_open, Some("withdrawn")),
+            (Approval { state: ApprovalState::Expired, ..open() }, was_open, Some("expired: none")),
         ] {
-            assert_eq!(ending(&event(kind, data)).as_deref(), want, "{kind}");
+            assert_eq!(ending(&approval, before).as_deref(), want, "{approval:?}");
         }
     }
 }

@@ -55,7 +55,7 @@ pub(crate) struct How {
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct DetachKeys {
-    /// The keys that leave, the first of them also for the other commands; or `none` [default: ctrl-a,d]
+    /// The keys that leave; all but the last also begin the other commands. Or `none` [default: ctrl-a,d]
     /// [env: SANDBAR_DETACH_KEYS]
     #[arg(long = "detach-keys", value_name = "KEYS")]
     keys: Option<Chord>,

@@ -153,8 +153,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     let (width, mut lines) = (width.max(1), vec![String::new()]);
     for word in text.split(' ') {
         let mut letters: Vec<char> = word.chars().collect();
-        loop {
-            let Some(line) = lines.last_mut() else { break };
+        while let Some(line) = lines.last_mut() {
             let used = line.chars().count();
             let blank = usize::from(used > 0);
             if used + blank + letters.len() <= width {

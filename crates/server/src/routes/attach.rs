@@ -4,7 +4,7 @@
 //! not read still shows. Nothing is collected for either.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -21,7 +21,7 @@ use futures_util::{
     stream::{SplitSink, SplitStream},
 };
 use sandbar_api::{ATTACH_HEADER, Code, Control, Problem, TerminalFrame, TerminalSize, ViewerFrame};
-use sandbar_engine::{AttachAsk, Attached, Keyboard, Viewed, Viewer};
+use sandbar_engine::{AttachAsk, Attached, Caller, Engine, Keyboard, Viewed, Viewer};
 use serde::Deserialize;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_tungstenite::tungstenite::Error as SocketError;
@@ -32,7 +32,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::ProcessPath;
 use crate::{
     App,
-    access::Calling,
+    access::{Calling, unauthenticated},
     extract::{Path, Query},
     problem::{Refused, Result, bad_request, shutting_down},
 };
@@ -43,8 +43,10 @@ const MOST: usize = 64 * 1024;
 const READABLE: usize = 4 * MOST;
 const BUFFER: usize = 16 * 1024;
 const PING: Duration = Duration::from_secs(20);
-/// Pings without a word from the other side after which it is taken for dead.
+/// Spans as long without a word from the other side after which it is taken for dead.
 const UNANSWERED: u32 = 3;
+/// Pings of a viewer between two frames to it: their answers wait in memory for one that does not read.
+const MOST_PINGS: u32 = 1000;
 /// For the last frames, and for the other side's goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -80,8 +82,9 @@ struct AttachQuery {
 /// A WebSocket. Binary frames are bytes behind eight that count, big-endian: to the viewer, output, behind the offset at
 /// which it ends; to the server, input, behind the offset at which it begins among all that this writer types, at most 64 KiB.
 /// Text frames are JSON: `TerminalFrame` to the viewer, `ViewerFrame` to the server. Whoever connects again with `from` =
-/// the last offset misses nothing and gets nothing twice. Closed with 1000 after the exit, 1001 when the server ends, 1011
-/// when it failed, and 1002, 1007 or 1009 after a frame that could not be understood; an `error` frame says why.
+/// the last offset misses nothing and gets nothing twice. Closed with 1000 after the exit, 1001 when the server ends, 1008
+/// when the token is revoked or expired, 1011 when it failed, and 1002, 1007 or 1009 after a frame that could not be
+/// understood; an `error` frame says why.
 #[utoipa::path(
     get, path = "/v1/sandboxes/{sandbox}/processes/{process}/attach", operation_id = "attach_terminal",
     tag = "processes", params(ProcessPath, AttachQuery),
@@ -115,10 +118,10 @@ async fn attach(
     };
     let wanted = AttachAsk { from, raw, control, writer, size };
     let attached = app.engine.attach(&caller, &path.sandbox, &path.process, wanted).await?;
-    let (closing, counted) = (app.closing.clone(), app.sockets.token());
+    let (closing, counted, engine) = (app.closing.clone(), app.sockets.token(), app.engine.clone());
     let upgrade = upgrade.max_message_size(READABLE).max_frame_size(READABLE).read_buffer_size(BUFFER);
     Ok(upgrade.on_upgrade(async move |socket| {
-        serve(socket, attached, closing).await;
+        serve(socket, attached, closing, turned_away(&engine, &caller)).await;
         drop(counted);
     }))
 }
@@ -129,17 +132,37 @@ enum End {
     Closing,
     Failed(Problem),
     Malformed(u16, Problem),
+    TurnedAway,
     /// It closed the connection, or the connection broke, or nothing was heard for long.
     Left,
 }
 
-async fn serve(socket: WebSocket, attached: Attached, closing: CancellationToken) {
+/// What of a viewer's life is seen on either side of its connection.
+struct Pulse {
+    heard: AtomicBool,
+    /// Since something was sent to the end.
+    pings: AtomicU32,
+}
+
+async fn turned_away(engine: &Engine, caller: &Caller) -> End {
+    engine.turned_away(caller).await.map_or_else(End::Failed, |()| End::TurnedAway)
+}
+
+async fn serve(
+    socket: WebSocket,
+    attached: Attached,
+    closing: CancellationToken,
+    turned_away: impl Future<Output = End>,
+) {
     let Attached { mut viewer, mut keyboard } = attached;
     let (mut sink, mut stream) = socket.split();
-    let pulse = AtomicBool::new(true);
+    let pulse = Pulse { heard: AtomicBool::new(true), pings: AtomicU32::new(0) };
     let end = tokio::select! {
         biased;
         () = closing.cancelled() => End::Closing,
+        end = turned_away => end,
+        // Beside the sending, which a dead peer holds up.
+        () = silence(&pulse) => End::Left,
         end = show(&mut viewer, &mut sink, &pulse) => end,
         end = hear(&mut keyboard, &mut stream, &pulse) => end,
     };
@@ -151,6 +174,7 @@ async fn serve(socket: WebSocket, attached: Attached, closing: CancellationToken
         End::Failed(problem) if problem.code == Code::ShuttingDown => (close_code::AWAY, Some(problem)),
         End::Failed(problem) => (close_code::ERROR, Some(problem)),
         End::Malformed(code, problem) => (code, Some(problem)),
+        End::TurnedAway => (close_code::POLICY, Some(unauthenticated("The token was revoked, or has expired."))),
         End::Left => (close_code::NORMAL, None),
     };
     // A peer that does not read must not hold us up.
@@ -181,22 +205,15 @@ async fn farewell(
 }
 
 /// Sends what there is to see, one frame at a time.
-async fn show(viewer: &mut Viewer, sink: &mut SplitSink<WebSocket, Message>, pulse: &AtomicBool) -> End {
+async fn show(viewer: &mut Viewer, sink: &mut SplitSink<WebSocket, Message>, pulse: &Pulse) -> End {
     let mut ticks = interval(PING);
     // A peer that lets us wait is not asked in vain meanwhile.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.reset();
-    let mut unanswered = 0;
     loop {
         let message = tokio::select! {
             biased;
-            _ = ticks.tick() => {
-                unanswered = if pulse.swap(false, Ordering::Relaxed) { 0 } else { unanswered + 1 };
-                if unanswered >= UNANSWERED {
-                    return End::Left;
-                }
-                Message::Ping(Bytes::new())
-            }
+            _ = ticks.tick() => Message::Ping(Bytes::new()),
             next = viewer.next() => match next {
                 Ok(Some(Viewed::Output { end, data })) => binary(end, &data),
                 Ok(Some(Viewed::Frame(frame))) => match serde_json::to_string(&frame) {
@@ -210,6 +227,16 @@ async fn show(viewer: &mut Viewer, sink: &mut SplitSink<WebSocket, Message>, pul
         if sink.send(message).await.is_err() {
             return End::Left;
         }
+        pulse.pings.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Returns when nothing was heard for long: nobody is there, or somebody who reads nothing either and can come back.
+async fn silence(pulse: &Pulse) {
+    let mut unanswered = 0;
+    while unanswered < UNANSWERED {
+        sleep(PING).await;
+        unanswered = if pulse.heard.swap(false, Ordering::Relaxed) { 0 } else { unanswered + 1 };
     }
 }
 
@@ -225,14 +252,14 @@ fn unwritable(error: &serde_json::Error) -> Problem {
 }
 
 /// Takes what the viewer says, one frame at a time.
-async fn hear(keyboard: &mut Keyboard, stream: &mut SplitStream<WebSocket>, pulse: &AtomicBool) -> End {
+async fn hear(keyboard: &mut Keyboard, stream: &mut SplitStream<WebSocket>, pulse: &Pulse) -> End {
     loop {
         let message = match stream.next().await {
             Some(Ok(message)) => message,
             Some(Err(error)) => return broken(error),
             None => return End::Left,
         };
-        pulse.store(true, Ordering::Relaxed);
+        pulse.heard.store(true, Ordering::Relaxed);
         match message {
             Message::Text(text) if text.len() > MOST => return too_large(text.len()),
             Message::Binary(data) if data.len() > ATTACH_HEADER + MOST => return too_large(data.len()),
@@ -252,6 +279,14 @@ async fn hear(keyboard: &mut Keyboard, stream: &mut SplitStream<WebSocket>, puls
                 let offset = bytes::Buf::get_u64(&mut data);
                 awaited(keyboard.type_input(offset, data), pulse).await;
             }
+            Message::Ping(_) if pulse.pings.fetch_add(1, Ordering::Relaxed) >= MOST_PINGS => {
+                let detail = format!("More than {MOST_PINGS} pings came before anything could be sent.");
+                return malformed(
+                    close_code::PROTOCOL,
+                    detail,
+                    "Read what is sent, and ping every few seconds at most.",
+                );
+            }
             Message::Ping(_) | Message::Pong(_) => {}
             Message::Close(_) => return End::Left,
         }
@@ -259,10 +294,10 @@ async fn hear(keyboard: &mut Keyboard, stream: &mut SplitStream<WebSocket>, puls
 }
 
 /// While what was said is worked on, nothing else can be heard: that is no silence.
-async fn awaited(work: impl Future<Output = ()>, pulse: &AtomicBool) {
+async fn awaited(work: impl Future<Output = ()>, pulse: &Pulse) {
     let mut work = std::pin::pin!(work);
     while timeout(PING / 2, &mut work).await.is_err() {
-        pulse.store(true, Ordering::Relaxed);
+        pulse.heard.store(true, Ordering::Relaxed);
     }
 }
 
@@ -290,5 +325,47 @@ fn broken(error: axum::Error) -> End {
             tracing::debug!(%error, "a viewer's connection broke");
             End::Left
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn pulse() -> Pulse {
+        Pulse { heard: AtomicBool::new(true), pings: AtomicU32::new(0) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_for_long_is_taken_for_dead() {
+        let began = Instant::now();
+        silence(&pulse()).await;
+        assert!((PING * UNANSWERED..PING * (UNANSWERED + 2)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_word_now_and_then_is_enough() {
+        let pulse = pulse();
+        let words = async {
+            loop {
+                sleep(PING * UNANSWERED - Duration::from_secs(1)).await;
+                pulse.heard.store(true, Ordering::Relaxed);
+            }
+        };
+        let ended = timeout(PING * 100, async {
+            tokio::select! { () = silence(&pulse) => {}, () = words => {} }
+        });
+        assert!(ended.await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_a_key_waits_for_its_program_nobody_is_taken_for_dead() {
+        let pulse = pulse();
+        let ended = timeout(PING * 100, async {
+            tokio::select! { () = silence(&pulse) => {}, () = awaited(std::future::pending(), &pulse) => {} }
+        });
+        assert!(ended.await.is_err());
     }
 }

@@ -87,7 +87,7 @@ async fn remove(State(engine): State<Engine>, Path(path): Path<WebhookPath>) -> 
     responses(
         (status = 200, description = "What became of it.", body = WebhookTest),
         (status = 404, description = "`unknown_webhook`"),
-        (status = 429, description = "`too_many`: other tests wait already"),
+        (status = 429, description = "`too_many`: another test waits already"),
     )
 )]
 async fn test(State(engine): State<Engine>, Path(path): Path<WebhookPath>) -> Result<axum::Json<WebhookTest>> {

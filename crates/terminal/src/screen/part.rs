@@ -49,7 +49,8 @@ impl Screen {
     fn part_row(&self, part: Part, row: u16) -> String {
         let (mut out, mut set, mut drawn) = (String::from("\x1b[m"), String::from("\x1b[0m"), 0);
         let cell = |col: u16| self.grid.screen().cell(row, part.left.saturating_add(col));
-        let blank = |col: u16| cell(col).is_none_or(|cell| cell.contents().trim().is_empty() && attributes(cell) == "\x1b[0m");
+        let blank =
+            |col: u16| cell(col).is_none_or(|cell| cell.contents().trim().is_empty() && attributes(cell) == "\x1b[0m");
         let length = (0..part.cols).rev().find(|col| !blank(*col)).map_or(0, |last| last + 1);
         while drawn < length {
             let Some(cell) = cell(drawn) else { break };

@@ -73,10 +73,13 @@ impl RestartStore for SqliteStore {
     }
 
     async fn due_lines(&self, now: DateTime<Utc>) -> Result<Vec<LineRow>> {
-        let rows = sqlx::query("SELECT * FROM restarts WHERE due <= $1 ORDER BY due, line")
-            .bind(now.timestamp_micros())
-            .fetch_all(&self.readers)
-            .await?;
+        // Where the clock went back, what was decided later than now would wait for as long.
+        let rows = sqlx::query(
+            "SELECT * FROM restarts WHERE due <= $1 OR due IS NOT NULL AND changed_at > $1 ORDER BY due, line",
+        )
+        .bind(now.timestamp_micros())
+        .fetch_all(&self.readers)
+        .await?;
         rows.iter().map(decode).collect()
     }
 

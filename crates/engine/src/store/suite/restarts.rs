@@ -67,6 +67,7 @@ pub(in crate::store) async fn what_is_to_follow_is_found_again_and_started_once<
     assert_eq!(store.next_due().await?, Some(due));
     assert_eq!(store.due_lines(due - TimeDelta::microseconds(1)).await?, []);
     assert_eq!(store.due_lines(due).await?, std::slice::from_ref(&waiting));
+    assert_eq!(store.due_lines(due - TimeDelta::days(1)).await?.len(), 1, "the clock went back");
     let second = following(&waiting);
     let rivals: Vec<_> = (0..20).map(|_| following(&waiting)).collect();
     let starts = rivals.iter().chain([&second]).map(|process| store.next_run(process, By::Time));

@@ -102,7 +102,7 @@ impl Watcher {
         }
     }
 
-    fn is_held(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         self.handle.is_held() || self.handle.state() != SandboxState::Ready
     }
 
@@ -119,7 +119,8 @@ impl Watcher {
 
     async fn might_ask(&self, look: &LookReply) -> bool {
         match self.scene().await {
-            Some(scene) => judge(look, scene, QUIET).is_some(),
+            // Of an older screen nothing follows for this one.
+            Some(scene) => scene.offset != look.output_end || judge(look, scene, QUIET).is_some(),
             None => true,
         }
     }

@@ -115,3 +115,27 @@ async fn what_cannot_be_typed_any_more_is_refused_and_asked_again_if_it_stands()
     assert_eq!(asking.typed(), "");
     Ok(())
 }
+
+#[tokio::test]
+async fn what_a_program_ended_of_was_typed_though_the_server_learns_it_later() -> Tested {
+    for crashes in [false, true] {
+        let mut asking = Asking::start().await?;
+        let approval = asking.asks("Go on? [y/N] ").await?;
+        asking.guest.fail("release", Some(Fault::Lost));
+        assert_eq!(asking.answer(&approval, "yes", None).await?.delivery, Some(Delivery::Pending));
+        asking.end().await;
+        if crashes {
+            asking.crash().await?;
+        }
+        let process = asking.process.id.as_str();
+        let over = || async {
+            let process = asking.bed.engine.process("a", process).await.ok()?;
+            (process.state == sandbar_api::ProcessState::Exited).then_some(())
+        };
+        soon(over).await?;
+        asking.guest.fail("release", None);
+        assert_eq!(asking.settled(&approval).await?, Some(Delivery::Typed), "{crashes}");
+        soon(|| async { asking.guest.play(process).is_none().then_some(()) }).await?;
+    }
+    Ok(())
+}

@@ -26,7 +26,7 @@ async fn one_controls_until_another_takes_over() -> Tested {
     assert_eq!(started(&mut watching).await?, (false, Some("first".into())));
     second.keyboard.type_input(0, "x".into()).await;
     assert_eq!(refused(&mut second).await?, Code::NotController);
-    second.keyboard.frame(ViewerFrame::Take).await;
+    second.keyboard.frame(ViewerFrame::Take {}).await;
     assert_eq!(frame(&mut first).await?, told(false, Some("second")));
     assert_eq!(frame(&mut watching).await?, told(false, Some("second")));
     let seen = until(&mut second, |seen| seen.frames.len() == 2).await?;
@@ -35,11 +35,11 @@ async fn one_controls_until_another_takes_over() -> Tested {
     first.keyboard.type_input(0, "lost".into()).await;
     assert_eq!(refused(&mut first).await?, Code::NotController);
     // Somebody else's release changes nothing.
-    first.keyboard.frame(ViewerFrame::Release).await;
-    second.keyboard.frame(ViewerFrame::Release).await;
+    first.keyboard.frame(ViewerFrame::Release {}).await;
+    second.keyboard.frame(ViewerFrame::Release {}).await;
     assert_eq!(frame(&mut first).await?, told(false, None));
     assert_eq!(frame(&mut second).await?, told(false, None));
-    first.keyboard.frame(ViewerFrame::Take).await;
+    first.keyboard.frame(ViewerFrame::Take {}).await;
     assert_eq!(frame(&mut second).await?, told(false, Some("first")));
     drop(first);
     assert_eq!(frame(&mut second).await?, told(false, None), "who leaves controls no longer");
@@ -72,7 +72,7 @@ async fn a_viewers_token_only_looks() -> Tested {
     }
     let mut attached = attach(Control::View).await?;
     assert_eq!(started(&mut attached).await?, (false, None));
-    attached.keyboard.frame(ViewerFrame::Take).await;
+    attached.keyboard.frame(ViewerFrame::Take {}).await;
     assert_eq!(refused(&mut attached).await?, Code::Forbidden);
     attached.keyboard.type_input(0, "x".into()).await;
     assert_eq!(refused(&mut attached).await?, Code::NotController);
@@ -101,8 +101,27 @@ async fn the_terminal_has_its_controllers_size() -> Tested {
     first.keyboard.frame(ViewerFrame::Resize { cols: 31, rows: 11 }).await;
     assert_eq!(now().await?, size(31, 11));
     assert_eq!(frame(&mut first).await?, TerminalFrame::Resized { offset: 0, size: size(31, 11) });
-    second.keyboard.frame(ViewerFrame::Take).await;
+    second.keyboard.frame(ViewerFrame::Take {}).await;
     assert_eq!(now().await?, size(60, 21));
+    Ok(())
+}
+
+#[tokio::test]
+async fn sizes_are_recorded_in_the_order_in_which_they_came_to_hold() -> Tested {
+    let terminal = Terminal::start().await?;
+    terminal.guest.change(terminal.id(), |play| play.hand.slow = true);
+    let engine = &terminal.bed.engine;
+    let resize = |cols| engine.resize("a", terminal.id(), TerminalSize { cols, rows: 9 });
+    tokio::try_join!(resize(30), resize(60), resize(90))?;
+    // Also one whose caller does not wait for it.
+    let left = tokio::time::timeout(std::time::Duration::from_millis(10), resize(40)).await;
+    assert!(left.is_err());
+    let held = terminal.guest.play(terminal.id()).ok_or("no play")?.hand.widths;
+    let all =
+        async || Some(engine.inner.store.terminal_sizes(&terminal.process.id).await.ok()?).filter(|all| all.len() == 5);
+    let recorded = crate::tests::soon(all).await?;
+    let recorded: Vec<_> = recorded.iter().skip(1).map(|change| u32::from(change.size.cols)).collect();
+    assert_eq!(recorded, held);
     Ok(())
 }
 

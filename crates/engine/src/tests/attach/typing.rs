@@ -65,7 +65,7 @@ async fn a_program_that_does_not_read_holds_up_keys_alone() -> Tested {
             other => return Err(format!("{other:?}").into()),
         }
     }
-    keyboard.frame(ViewerFrame::Release).await;
+    keyboard.frame(ViewerFrame::Release {}).await;
     terminal.guest.change(terminal.id(), |play| play.hand.deaf = false);
     // What was on its way is typed; what waited behind is not any more.
     let first = soon(|| async { Some(typed(&terminal).len()).filter(|length| *length > 0) }).await?;

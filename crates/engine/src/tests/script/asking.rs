@@ -97,10 +97,11 @@ impl Play {
         AnswerOutcome::Staged
     }
 
+    pub(super) fn outcome(&self, id: &str) -> Option<AnswerOutcome> {
+        self.tty.outcomes.get(id).copied()
+    }
+
     pub(super) fn release(&mut self, id: &str) -> AnswerOutcome {
-        if let Some(known) = self.tty.outcomes.get(id) {
-            return *known;
-        }
         let Some(staged) = self.tty.staged.take_if(|staged| staged.answer_id == id) else {
             return AnswerOutcome::UnknownAnswer;
         };

@@ -63,6 +63,10 @@ pub(in crate::tests) struct Hand {
     answered: u64,
     /// Its program reads nothing, and no more is taken.
     pub(in crate::tests) deaf: bool,
+    /// The columns it was given, in this order.
+    pub(in crate::tests) widths: Vec<u32>,
+    /// Whether narrow sizes are answered late.
+    pub(in crate::tests) slow: bool,
     /// Instead of now, when its output is said to have come.
     pub(in crate::tests) at_ms: Option<i64>,
 }
@@ -214,6 +218,9 @@ impl guest_server::Guest for Script {
     async fn start(&self, request: Request<StartRequest>) -> Answer<StartReply> {
         let request = request.into_inner();
         lock(&self.0.starts).push(request.clone());
+        if lock(&self.0.faults).contains_key("start") {
+            std::future::pending::<()>().await;
+        }
         let words: Vec<&str> = request.argv.iter().map(String::as_str).collect();
         let mut play = Play { terminal: request.terminal.is_some(), ..Play::default() };
         match words.as_slice() {
@@ -331,9 +338,14 @@ impl guest_server::Guest for Script {
     }
 
     async fn resize(&self, request: Request<ResizeRequest>) -> Answer<ResizeReply> {
-        let play = self.play(&request.get_ref().process_id).filter(|play| play.terminal);
-        let at = |play: Play| Response::new(ResizeReply { offset: Some(play.output.len() as u64) });
-        play.map(at).ok_or_else(|| refuse("no_terminal"))
+        let ResizeRequest { process_id, size } = request.into_inner();
+        let play = self.play(&process_id).filter(|play| play.terminal).ok_or_else(|| refuse("no_terminal"))?;
+        let width = size.map_or(0, |size| size.cols);
+        self.change(&process_id, |play| play.hand.widths.push(width));
+        if play.hand.slow {
+            tokio::time::sleep(Duration::from_millis(100_u64.saturating_sub(width.into()))).await;
+        }
+        Ok(Response::new(ResizeReply { offset: Some(play.output.len() as u64) }))
     }
 
     async fn look(&self, request: Request<LookRequest>) -> Answer<LookReply> {
@@ -350,7 +362,12 @@ impl guest_server::Guest for Script {
 
     async fn release_answer(&self, request: Request<ReleaseAnswerRequest>) -> Answer<AnswerReply> {
         let ReleaseAnswerRequest { process_id, answer_id } = request.into_inner();
-        let outcome = self.works("release", || self.at_terminal(&process_id, |play| play.release(&answer_id)))??;
+        // What was typed is known also after the end, until it is forgotten.
+        let known = self.play(&process_id).and_then(|play| play.outcome(&answer_id));
+        let outcome = self.works("release", || match known {
+            Some(known) => Ok(known),
+            None => self.at_terminal(&process_id, |play| play.release(&answer_id)),
+        })??;
         Ok(Response::new(AnswerReply { outcome: outcome.into() }))
     }
 

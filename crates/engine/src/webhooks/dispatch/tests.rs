@@ -72,7 +72,7 @@ struct Running {
 }
 
 fn impatient(in_all: TimeDelta) -> Patience {
-    Patience { first: Duration::from_millis(1), most: Duration::from_millis(4), in_all }
+    Patience { first: Duration::from_millis(1), most: Duration::from_millis(4), in_all, at_least: 1 }
 }
 
 impl Bed {
@@ -108,16 +108,19 @@ impl Bed {
 
     async fn run(&self, answers: &[Answer], in_all: TimeDelta) -> Result<Running, Box<dyn std::error::Error>> {
         let script = Arc::new(Script { answers: Mutex::new(answers.iter().cloned().collect()), ..Script::default() });
-        let (stop, (tests, asked)) = (CancellationToken::new(), mpsc::channel(4));
-        let dispatcher = Dispatcher::new(
-            self.store.clone(),
-            script.clone(),
-            impatient(in_all),
-            self.row().await?,
-            stop.clone(),
-            asked,
-        );
-        Ok(Running { script, stop, tests, task: tokio::spawn(dispatcher.run()) })
+        let (tests, asked) = mpsc::channel(4);
+        let dispatcher = Dispatcher { tests: asked, ..self.dispatcher(script.clone(), in_all).await? };
+        Ok(Running { script, stop: dispatcher.stop.clone(), tests, task: tokio::spawn(dispatcher.run()) })
+    }
+
+    /// Nobody can ask it for a test.
+    async fn dispatcher(
+        &self,
+        script: Arc<Script>,
+        in_all: TimeDelta,
+    ) -> Result<Dispatcher, Box<dyn std::error::Error>> {
+        let (stop, (_, asked)) = (CancellationToken::new(), mpsc::channel(1));
+        Ok(Dispatcher::new(self.store.clone(), script, impatient(in_all), self.row().await?, stop, asked))
     }
 
     async fn told(&self) -> store::Result<Vec<Event>> {
@@ -318,6 +321,20 @@ async fn what_is_not_for_it_is_seldom_written_down() -> Tested {
     soon(|| async { bed.row().await.ok().filter(|row| row.cursor >= STRIDE) }).await?;
     running.end().await?;
     assert_eq!(bed.row().await?.cursor, 1521, "at the end it is");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_little_now_and_then_is_written_down_too() -> Tested {
+    let bed = Bed::new(&["approval."]).await?;
+    let mut dispatcher = bed.dispatcher(Arc::default(), DAYS).await?;
+    // It was never without an event for so long that it would have waited for one.
+    dispatcher.remembered = Instant::now().checked_sub(REMEMBER).ok_or("the clock began later")?;
+    for (seq, remembered) in [(2, 2), (3, 2)] {
+        bed.happen(&["net.opened"]).await?;
+        assert!(dispatcher.catch_up().await.is_ok());
+        assert_eq!((dispatcher.position, bed.row().await?.cursor), (seq, remembered));
+    }
     Ok(())
 }
 

@@ -159,7 +159,9 @@ async fn asked(approval: &Approval, print: Printer) -> Result<String, Failure> {
     }
     let question = inert(&approval.question).into_owned();
     if is_secret(approval) {
-        return usable(hidden(&question, MAX_TEXT, print).await?);
+        // `Password:` has the colon that is put behind it.
+        let what = question.trim_end_matches([':', ' ']);
+        return usable(hidden(what, MAX_TEXT, print).await?);
     }
     print.ask(format!("{question} "));
     let mut line = String::new();
