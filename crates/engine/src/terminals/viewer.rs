@@ -314,6 +314,11 @@ impl Viewer {
             data = String::from_utf8_lossy(&shown).into_owned();
         }
         self.tell(TerminalFrame::Screen { offset, size, data });
+        let now = self.sizes.now();
+        if now != size {
+            // It changed while the screen was painted.
+            self.tell(TerminalFrame::Resized { offset, size: now });
+        }
     }
 }
 

@@ -204,8 +204,10 @@ impl Names {
         }
         let name = match client.sandbox(id.as_str()).await {
             Ok(sandbox) => sandbox.name,
-            // It was deleted long ago.
-            Err(error) if matches!(error.code(), Some(Code::UnknownSandbox | Code::SandboxGone)) => id.to_string(),
+            // Deleted long ago, or nothing for an agent to look at.
+            Err(error) if matches!(error.code(), Some(Code::UnknownSandbox | Code::SandboxGone | Code::Forbidden)) => {
+                id.to_string()
+            }
             Err(error) => return Err(error.into()),
         };
         self.0.insert(id.clone(), name.clone());
