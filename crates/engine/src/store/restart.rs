@@ -13,6 +13,8 @@ use super::Result;
 pub const STEADY: TimeDelta = TimeDelta::seconds(60);
 /// So many in a row that did not are a crash loop.
 pub const LIMIT: u32 = 5;
+/// The newest so many processes of a line are kept, and the first; what those between wrote goes with them.
+pub const KEPT: u32 = 20;
 /// How long the next start waits; each further one that ended too soon doubles it.
 pub const FIRST_WAIT: Duration = Duration::from_millis(250);
 
@@ -102,7 +104,7 @@ pub trait RestartStore: Send + Sync {
     /// Like `create_process`, for the first of a line.
     async fn begin_line(&self, process: &Process, request: &StartProcess) -> Result<()>;
     /// Like `create_process`, for the next of the line it names. False, and nothing is recorded, if that line does not
-    /// wait for it any more: of several who would start it one does.
+    /// wait for it any more: of several who would start it one does. Those before the newest few are forgotten.
     async fn next_run(&self, process: &Process, by: By) -> Result<bool>;
     /// Like `end_process`, for one of a line; decides what follows. Event `process.restart_due` or `process.crash_loop`.
     async fn end_run(&self, id: &ProcessId, state: ProcessState, exit: Option<Exit>, at: DateTime<Utc>) -> Result<()>;

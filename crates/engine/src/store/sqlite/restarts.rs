@@ -18,7 +18,7 @@ use super::{
 };
 use crate::store::{
     Error, Result,
-    restart::{By, End, LineRow, LineState, RestartStore},
+    restart::{By, End, KEPT, LineRow, LineState, RestartStore},
 };
 
 #[async_trait]
@@ -32,7 +32,10 @@ impl RestartStore for SqliteStore {
 
     async fn next_run(&self, process: &Process, by: By) -> Result<bool> {
         let process = process.clone();
-        self.writer.write(Ordinary, move |transaction| Box::pin(next(transaction, process.clone(), by))).await
+        let next = self.writer.write(Ordinary, move |transaction| Box::pin(next(transaction, process.clone(), by)));
+        let Some(forgotten) = next.await? else { return Ok(false) };
+        self.remove_output(forgotten).await?;
+        Ok(true)
     }
 
     async fn end_run(&self, id: &ProcessId, state: ProcessState, exit: Option<Exit>, at: DateTime<Utc>) -> Result<()> {
@@ -110,7 +113,8 @@ const NEXT: &str = "
     SET process = $2, restarts = $3, state = 'running', due = NULL, quick = iif($4, 0, quick), changed_at = $5
     WHERE line = $1 AND restarts = $3 - 1 AND (state = 'waiting' OR $4 AND state IN ('crash_loop', 'ended'))";
 
-async fn next(transaction: &mut Transaction, process: Process, by: By) -> Result<bool> {
+/// Those that are forgotten for it, or None if it is not recorded.
+async fn next(transaction: &mut Transaction, process: Process, by: By) -> Result<Option<Vec<ProcessId>>> {
     let taken = sqlx::query(NEXT)
         .bind(process.restart_of.as_ref().map(ProcessId::as_str))
         .bind(process.id.as_str())
@@ -120,10 +124,20 @@ async fn next(transaction: &mut Transaction, process: Process, by: By) -> Result
         .execute(&mut transaction.connection)
         .await?;
     if taken.rows_affected() == 0 {
-        return Ok(false);
+        return Ok(None);
     }
     processes::insert(transaction, &process).await?;
-    Ok(true)
+    let forgotten: Vec<String> = sqlx::query_scalar(
+        "DELETE FROM processes WHERE sandbox = $1 AND restart_of = $2 AND restarts <= $3 - $4 AND state <> 'running'
+         RETURNING id",
+    )
+    .bind(process.sandbox.as_str())
+    .bind(process.restart_of.as_ref().map(ProcessId::as_str))
+    .bind(process.restarts)
+    .bind(KEPT)
+    .fetch_all(&mut transaction.connection)
+    .await?;
+    forgotten.iter().map(|id| parse(id)).collect::<Result<_>>().map(Some)
 }
 
 /// Whether it was running until now.

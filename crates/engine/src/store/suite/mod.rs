@@ -95,6 +95,7 @@ macro_rules! promises {
             prune::deleted_sandboxes_go_with_all_that_is_theirs
             restarts::what_is_to_follow_is_found_again_and_started_once
             restarts::one_that_keeps_dying_is_flagged_once_until_a_person_starts_it
+            restarts::of_a_long_line_the_first_and_the_newest_are_kept
             restarts::a_person_and_the_end_of_the_sandbox_end_a_line
             restarts::one_that_cannot_be_started_counts_as_failed
             sandboxes::they_come_back_as_they_were_made

@@ -2,13 +2,14 @@
 
 use chrono::TimeDelta;
 use sandbar_api::{
-    Exit, ExitReason, Process, ProcessId, ProcessState, Restart, SandboxId, SandboxState, StartProcess, TerminalSize,
+    Exit, ExitReason, Process, ProcessId, ProcessState, Restart, SandboxId, SandboxState, StartProcess, Stream,
+    TerminalSize,
 };
 
 use super::{Home, Outcome, all_events, kinds, new_process, new_sandbox, now, sandbox};
 use crate::store::{
-    Error, RestartStore as _, Result, Store,
-    restart::{By, FIRST_WAIT, LIMIT, LineRow, LineState},
+    Chunk, Error, RestartStore as _, Result, Store,
+    restart::{By, FIRST_WAIT, KEPT, LIMIT, LineRow, LineState},
 };
 
 fn request() -> StartProcess {
@@ -122,6 +123,33 @@ pub(in crate::store) async fn one_that_keeps_dying_is_flagged_once_until_a_perso
     assert_eq!(line(&store, &first.id).await?.quick, 0, "it had run for a minute");
     store.transition(&here, SandboxState::Deleted, None).await?;
     assert_eq!(store.lines(&session).await?, [], "gone with its sandbox");
+    Ok(())
+}
+
+pub(in crate::store) async fn of_a_long_line_the_first_and_the_newest_are_kept<H: Home>(home: H) -> Outcome {
+    let store = home.open().await?;
+    let here = sandbox(&store, "s").await?;
+    let bystander = new_process(&here);
+    store.create_process(&bystander).await?;
+    let first = begun(&store, &here).await?;
+    let mut runs = vec![first.clone()];
+    while runs.len() < KEPT as usize + 4 {
+        let last = &runs[runs.len() - 1];
+        let chunk = Chunk { offset: 0, stream: Stream::Stdout, at: now(), data: "words".into() };
+        store.append_output(&last.id, &chunk, 1 << 20).await?;
+        store.end_run(&last.id, ProcessState::Exited, failed(), last.started_at + TimeDelta::seconds(61)).await?;
+        let next = following(&line(&store, &first.id).await?);
+        assert!(store.next_run(&next, By::Time).await?);
+        runs.push(next);
+    }
+    let kept: Vec<_> = store.processes(&here).await?.into_iter().map(|process| process.id).collect();
+    let newest = runs.iter().skip(runs.len() - KEPT as usize);
+    let wanted: Vec<_> = [&bystander, &first].into_iter().chain(newest).map(|process| process.id.clone()).collect();
+    assert_eq!(kept.len(), wanted.len());
+    assert!(wanted.iter().all(|id| kept.contains(id)));
+    assert_eq!(store.output_range(&first.id).await?.end, 5);
+    assert_eq!(store.output_range(&runs[1].id).await?.end, 0, "what it wrote went with it");
+    assert_eq!(line(&store, &runs[runs.len() - 1].id).await?.line, first.id);
     Ok(())
 }
 
