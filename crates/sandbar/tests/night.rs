@@ -19,7 +19,7 @@ use sandbar_api::{
     TerminalSize,
 };
 use sandbar_client::{ApprovalQuery, AttachEvent, AttachOptions, Client, OutputItem, Patience};
-use support::{Dice, Outcome, Server, expect_clean, expect_gapless};
+use support::{Dice, Outcome, Server, expect_clean, expect_counted, expect_gapless};
 use tokio::sync::Notify;
 
 const ROUNDS: u32 = 100;
@@ -221,18 +221,6 @@ async fn expect_answered(client: &Client, process: &str, told: &BTreeMap<u64, &s
     }
     let last = told.keys().last().copied().unwrap_or(0);
     assert!(last <= got.len() as u64, "an answer that was said to be typed was not: {last} of {}", got.len());
-    Ok(())
-}
-
-/// 0, 1, 2, … and `end`: each line once.
-fn expect_counted(seen: &[u8]) -> Outcome {
-    let text = std::str::from_utf8(seen)?.replace('\r', "");
-    let mut lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.pop(), Some("end"));
-    assert!(lines.len() > 1000, "the counter hardly ran: {} lines", lines.len());
-    for (number, line) in lines.iter().enumerate() {
-        assert_eq!(*line, number.to_string(), "line {number} is missing or came twice");
-    }
     Ok(())
 }
 

@@ -278,3 +278,15 @@ pub(crate) async fn until<F: AsyncFnMut() -> Outcome<bool>>(what: &str, mut cond
     }
     Ok(())
 }
+
+/// What a counter wrote, into a pipe or a terminal: 0, 1, 2, … and `end`, each line once.
+pub(crate) fn expect_counted(seen: &[u8]) -> Outcome {
+    let text = std::str::from_utf8(seen)?.replace('\r', "");
+    let mut lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.pop(), Some("end"));
+    assert!(lines.len() > 1000, "the counter hardly ran: {} lines", lines.len());
+    for (number, line) in lines.iter().enumerate() {
+        assert_eq!(*line, number.to_string(), "line {number} is missing or came twice");
+    }
+    Ok(())
+}

@@ -85,15 +85,18 @@ impl ApprovalStore for SqliteStore {
     }
 
     async fn withdraw_approvals(&self, sandbox: &SandboxId) -> Result<Vec<Approval>> {
-        let sandbox = sandbox.clone();
-        self.writer.write(Essential, move |transaction| Box::pin(withdraw(transaction, sandbox.clone()))).await
+        let sandbox = sandbox.to_string();
+        self.writer
+            .write(Essential, move |transaction| Box::pin(withdraw(transaction, sandbox.clone(), SANDBOX_GONE.into())))
+            .await
     }
 
     async fn withdraw_approval(&self, id: &ApprovalId, reason: &str) -> Result<Option<Approval>> {
-        let (id, reason) = (id.clone(), reason.to_owned());
-        self.writer
-            .write(Essential, move |transaction| Box::pin(withdraw_one(transaction, id.clone(), reason.clone())))
-            .await
+        let (id, reason) = (id.to_string(), reason.to_owned());
+        let withdrawn = self
+            .writer
+            .write(Essential, move |transaction| Box::pin(withdraw(transaction, id.clone(), reason.clone())));
+        Ok(withdrawn.await?.pop())
     }
 
     async fn renew_approval(&self, id: &ApprovalId, context: &Value) -> Result<bool> {
@@ -230,44 +233,29 @@ async fn expire(transaction: &mut Transaction, now: DateTime<Utc>) -> Result<Vec
     Ok(expired)
 }
 
-async fn withdraw(transaction: &mut Transaction, sandbox: SandboxId) -> Result<Vec<Approval>> {
-    let rows = sqlx::query(
-        "UPDATE approvals SET state = 'withdrawn', closed_at = $2, reason = $3
-         WHERE state = 'open' AND sandbox = $1 RETURNING *",
-    )
-    .bind(sandbox.as_str())
-    .bind(transaction.now.timestamp_micros())
-    .bind(SANDBOX_GONE)
-    .fetch_all(&mut transaction.connection)
-    .await?;
-    tell_withdrawn(transaction, &rows).await
-}
-
 /// All that a session still asks, whichever sandbox it was for.
 pub(super) async fn withdraw_of_session(transaction: &mut Transaction, session: &SessionId) -> Result<Vec<Approval>> {
-    let rows = sqlx::query(
-        "UPDATE approvals SET state = 'withdrawn', closed_at = $2, reason = $3
-         WHERE state = 'open' AND session = $1 RETURNING *",
-    )
-    .bind(session.as_str())
-    .bind(transaction.now.timestamp_micros())
-    .bind(SANDBOX_GONE)
-    .fetch_all(&mut transaction.connection)
-    .await?;
-    tell_withdrawn(transaction, &rows).await
+    withdraw(transaction, session.to_string(), SANDBOX_GONE.into()).await
 }
 
-async fn withdraw_one(transaction: &mut Transaction, id: ApprovalId, reason: String) -> Result<Option<Approval>> {
+/// What is open under this id: its own, its sandbox's or its session's, which no id can be at once.
+async fn withdraw(transaction: &mut Transaction, id: String, reason: String) -> Result<Vec<Approval>> {
     let rows = sqlx::query(
         "UPDATE approvals SET state = 'withdrawn', closed_at = $2, reason = $3
-         WHERE state = 'open' AND id = $1 RETURNING *",
+         WHERE state = 'open' AND (id = $1 OR sandbox = $1 OR session = $1) RETURNING *",
     )
-    .bind(id.as_str())
+    .bind(id)
     .bind(transaction.now.timestamp_micros())
     .bind(reason)
     .fetch_all(&mut transaction.connection)
     .await?;
-    Ok(tell_withdrawn(transaction, &rows).await?.pop())
+    let withdrawn = in_order(&rows)?;
+    for approval in &withdrawn {
+        let mut data = told(approval);
+        data["reason"] = json!(approval.reason);
+        tell(transaction, "approval.withdrawn", approval, data).await?;
+    }
+    Ok(withdrawn)
 }
 
 async fn renew(transaction: &mut Transaction, id: ApprovalId, context: String) -> Result<bool> {
@@ -293,16 +281,6 @@ async fn settle(transaction: &mut Transaction, id: ApprovalId, delivery: Deliver
     let kind = if delivery == Delivery::Typed { "approval.typed" } else { "approval.refused" };
     tell(transaction, kind, &approval, told(&approval)).await?;
     Ok(approval)
-}
-
-async fn tell_withdrawn(transaction: &mut Transaction, rows: &[SqliteRow]) -> Result<Vec<Approval>> {
-    let withdrawn = in_order(rows)?;
-    for approval in &withdrawn {
-        let mut data = told(approval);
-        data["reason"] = json!(approval.reason);
-        tell(transaction, "approval.withdrawn", approval, data).await?;
-    }
-    Ok(withdrawn)
 }
 
 async fn spend(transaction: &mut Transaction, id: ApprovalId) -> Result<bool> {
