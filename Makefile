@@ -58,6 +58,7 @@ test-needs: build-needs
 	  { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq openssh-server; } || echo "not installed: sshd"
 	@[ -d "$(CLAUDE_CODE)" ] || $(INSTALL_CLAUDE_CODE) || echo "not installed: Claude Code, which the terminals' tests run"
 	@[ -d "$(WEBHOOK_VERIFIER)" ] || $(INSTALL_WEBHOOK_VERIFIER) || echo "not installed: standardwebhooks, which verifies what webhooks sign"
+	@[ -d "$(MCP_CLIENT)" ] || $(INSTALL_MCP_CLIENT) || echo "not installed: mcp, the client that the tests of MCP run"
 	@[ -d "$(PYTHON_PACKAGES)/openai" ] || $(INSTALL_PYTHON_PACKAGES) || echo "not installed: the Python packages that the gate's tests run"
 
 # What runs inside sandboxes is the system's Python, whatever else is first in PATH. Renamed last, so that half is nothing.
@@ -70,6 +71,11 @@ WEBHOOK_VERIFIER := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/standar
 INSTALL_WEBHOOK_VERIFIER = { rm -rf "$(WEBHOOK_VERIFIER).part" && \
 	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(WEBHOOK_VERIFIER).part" standardwebhooks && \
 	mv "$(WEBHOOK_VERIFIER).part" "$(WEBHOOK_VERIFIER)"; }
+
+MCP_CLIENT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/mcp
+INSTALL_MCP_CLIENT = { rm -rf "$(MCP_CLIENT).part" && \
+	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(MCP_CLIENT).part" mcp && \
+	mv "$(MCP_CLIENT).part" "$(MCP_CLIENT)"; }
 
 # Its program comes in a package of its own: none of their scripts has to run.
 CLAUDE_CODE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/claude

@@ -90,6 +90,7 @@ codes! {
     TooMany "too_many" 429 "Too many"
     Internal "internal" 500 "Sandbar failed"
     GuestUnreachable "guest_unreachable" 502 "The sandbox does not answer"
+    PortClosed "port_closed" 502 "Nothing answers on the port"
     ShuttingDown "shutting_down" 503 "The server is shutting down"
     DiskFull "disk_full" 507 "The disk is full"
 }

@@ -32,6 +32,7 @@ mod input;
 mod network;
 mod output;
 mod patience;
+mod ports;
 mod processes;
 mod sandboxes;
 mod server;

@@ -11,7 +11,7 @@ use sandbar_api::{Code, Enforcement, Problem, ProcessId, Sandbox, SandboxId, San
 use sandbar_gateway::Authority;
 use sandbar_provider::{Guest, Provider, Spec};
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{Semaphore, mpsc, oneshot, watch},
     time,
 };
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
@@ -22,7 +22,7 @@ use crate::{
     gate::{Door, Furnished, Rules},
     limits::Reached,
     owner::{self, Reply, Verb},
-    problem,
+    ports, problem,
     process::Live,
     store::SandboxRow,
 };
@@ -66,6 +66,8 @@ pub(crate) struct Handle {
     pub(crate) enforcement: Mutex<Option<Enforcement>>,
     /// Counts callers who wait for the end of a process: to pause it would be to keep them waiting for ever.
     pub(crate) waiting: TaskTracker,
+    /// Connections from outside to its ports.
+    pub(crate) dials: Arc<Semaphore>,
     /// It is about to be called ready, and can be worked in when this turns false.
     opening: watch::Sender<bool>,
     /// Counts calls on their way through the guest, so that a pause need not catch them halfway.
@@ -114,6 +116,7 @@ impl Handle {
             reached: Mutex::default(),
             enforcement: Mutex::default(),
             waiting: TaskTracker::new(),
+            dials: Arc::new(Semaphore::new(ports::MOST)),
             opening: watch::Sender::new(false),
             calls: TaskTracker::new(),
             changes: TaskTracker::new(),

@@ -25,6 +25,7 @@ mod open;
 mod output;
 mod owner;
 mod pool;
+mod ports;
 mod problem;
 mod process;
 mod pump;
@@ -57,6 +58,7 @@ pub use budget::UsageAsked;
 pub use guard::{abort_on_panic, guarded};
 pub use open::OpenError;
 pub use output::{OutputItem, OutputReader};
+pub use ports::Dialled;
 pub use sessions::{SessionOutcome, SessionQuery};
 pub use terminals::{AttachAsk, Attached, Keyboard, Look, Recording, TranscriptQuery, Viewed, Viewer};
 

@@ -131,6 +131,7 @@ fn fix(code: Code) -> &'static str {
         Code::DiskFull => "Delete files in the sandbox, or free space on the host.",
         Code::TooLarge => "Send less.",
         Code::TooMany => "Wait until some have ended, then try again.",
+        Code::PortClosed => "Start a server on that port inside, on 127.0.0.1 or on all addresses, then connect again.",
         Code::GuestUnreachable => "Try again; if it stays so, stop and start the sandbox.",
         _ => SEE_LOG,
     }

@@ -35,6 +35,7 @@ codes! {
     ProcessOver "process_over" FailedPrecondition
     NoStdin "no_stdin" FailedPrecondition
     NoTerminal "no_terminal" FailedPrecondition
+    PortClosed "port_closed" FailedPrecondition
     OutputDropped "output_dropped" DataLoss
     OffsetBeyond "offset_beyond" OutOfRange
     CommandNotFound "command_not_found" NotFound

@@ -4,6 +4,7 @@
 use std::{
     io::{self, IoSlice},
     mem::MaybeUninit,
+    net::SocketAddr,
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixListener as StdListener,
@@ -23,6 +24,13 @@ pub struct Gate {
 }
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Where programs inside find it.
+pub(crate) fn port(gate: Option<&Gate>) -> io::Result<Option<u16>> {
+    let Some(gate) = gate else { return Ok(None) };
+    let address = SocketAddr::try_from(rustix::net::getsockname(&gate.listener)?)?;
+    Ok(Some(address.port()))
+}
 
 /// Gives the listener to everyone who asks, for ever.
 pub(crate) async fn hand_out(gate: Option<Gate>) -> io::Result<std::convert::Infallible> {

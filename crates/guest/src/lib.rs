@@ -7,6 +7,7 @@ mod answers;
 mod behind;
 mod children;
 mod command;
+mod dial;
 mod error;
 mod files;
 mod follow;
@@ -105,6 +106,7 @@ fn serve(setup: Setup) -> Result<std::convert::Infallible, Box<dyn std::error::E
             table: Arc::new(Table::new(forker.clone(), user)),
             forker,
             trust: setup.trust,
+            gate: gate::port(setup.gate.as_ref())?,
         };
         let listener = StdListener::from(setup.listener);
         listener.set_nonblocking(true)?;

@@ -5,7 +5,7 @@
 tonic::include_proto!("sandbar.guest.v1");
 
 /// Raised when a method or field is added; never lowered, never reused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Status metadata that carries the stable code of the API's problem.
 pub const CODE_KEY: &str = "sandbar-code";

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
     children::Forker,
-    command,
+    command, dial,
     error::{Code, Fault},
     files::Job,
     follow, input, probe,
@@ -27,6 +27,8 @@ pub(crate) struct Service {
     pub(crate) table: Arc<Table>,
     pub(crate) forker: Forker,
     pub(crate) trust: Option<OwnedFd>,
+    /// The port of the way out.
+    pub(crate) gate: Option<u16>,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -215,6 +217,12 @@ impl Guest for Service {
         })
         .await?;
         Ok(Response::new(wire::UnpackReply { entries }))
+    }
+
+    type DialStream = Items<wire::DialReply>;
+
+    async fn dial(&self, request: Request<Streaming<wire::DialRequest>>) -> Answer<Self::DialStream> {
+        Ok(Response::new(Box::pin(dial::open(request.into_inner(), self.gate).await?)))
     }
 }
 

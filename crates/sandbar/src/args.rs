@@ -88,6 +88,7 @@ pub(crate) enum Verb {
     Exec(verbs::process::Exec),
     Attach(verbs::attach::Attach),
     Cp(verbs::cp::Cp),
+    Forward(verbs::forward::Forward),
     Ps(verbs::process::Ps),
     Logs(verbs::process::Logs),
     Screen(verbs::look::Screen),

@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{App, Surface, access::Site, observe::Meters, routes, sign_in::SignIn};
+use crate::{App, Surface, access::Site, mcp, observe::Meters, routes, sign_in::SignIn};
 
 /// PEM files.
 #[derive(Debug, Clone)]
@@ -129,13 +129,15 @@ impl Server {
 
 impl App {
     pub(crate) fn new(engine: Engine, site: Site, version: &'static str) -> Result<Self, getrandom::Error> {
+        let closing = CancellationToken::new();
         Ok(Self(Arc::new(Surface {
             sign_in: SignIn::new()?,
             meters: Meters::new(&engine)?,
             engine,
             site,
             version,
-            closing: CancellationToken::new(),
+            mcp: mcp::Endpoint::new(version, closing.clone()),
+            closing,
             sockets: TaskTracker::new(),
         })))
     }

@@ -5,6 +5,7 @@ mod access;
 mod bind;
 mod extract;
 mod headers;
+mod mcp;
 mod observe;
 mod openapi;
 mod problem;
@@ -38,6 +39,7 @@ struct Surface {
     sign_in: sign_in::SignIn,
     meters: observe::Meters,
     version: &'static str,
+    mcp: mcp::Endpoint,
     /// Cancelled when the server shuts down: streams end themselves.
     closing: CancellationToken,
     /// Counts WebSockets, which outlive the connections they came over.

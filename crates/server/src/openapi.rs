@@ -16,11 +16,12 @@ const ABOUT: &str = "A sandbox runtime for coding agents. Errors are RFC 9457 pr
     one sentence about what happened and the fix.\n\n\
     Over the Unix socket the owner calls without a token; every TCP call needs one.";
 
-const TAGS: [(&str, &str); 17] = [
+const TAGS: [(&str, &str); 18] = [
     ("sandboxes", "Isolated environments: create, list, pause, stop, delete; and what holds them."),
     ("snapshots", "A sandbox's files as they were at one moment, and sandboxes made from them."),
     ("processes", "What runs in a sandbox: start, input, output, signals; and exec in one call."),
     ("files", "Files and trees of a sandbox, as its own user sees them."),
+    ("ports", "Servers that run in a sandbox, reached from outside."),
     ("sessions", "Units of agent work: a name, sandboxes, terminals, approvals and a budget, deleted together."),
     ("network", "Where a sandbox may talk to: its rules, live."),
     ("secrets", "Written, never read back; the gateway puts them in on the way out. Managed by admins."),

@@ -20,9 +20,16 @@ const AGENT: [&str; 7] = [
     "/internal/usage/{session}",
 ];
 
+/// The tools of a session, the one route where agents act; it compares an agent's session with the one it is asked for.
+const TOOLS: &str = "/v1/sessions/{session}/mcp";
+
+/// What acts, though it begins with a GET.
+const ACTS: [&str; 2] = ["/v1/sandboxes/{sandbox}/ports/{port}", TOOLS];
+
 /// `route` is absent where no route matched.
 pub(crate) fn permit(role: Role, method: &Method, route: Option<&str>) -> std::result::Result<(), Problem> {
-    let reads = matches!(*method, Method::GET | Method::HEAD);
+    let acts = route.is_some_and(|route| ACTS.contains(&route));
+    let reads = matches!(*method, Method::GET | Method::HEAD) && !acts;
     let refused = |detail: &str, fix: &str| Err(Problem::new(Code::Forbidden, detail, fix));
     match role {
         Role::Operator | Role::Admin => Ok(()),
@@ -31,8 +38,9 @@ pub(crate) fn permit(role: Role, method: &Method, route: Option<&str>) -> std::r
             refused("A viewer's token may read, not change.", "Use a token with the role operator or admin.")
         }
         Role::Agent if reads && route.is_some_and(|route| AGENT.contains(&route)) => Ok(()),
+        Role::Agent if route == Some(TOOLS) && matches!(*method, Method::POST | Method::GET | Method::DELETE) => Ok(()),
         Role::Agent => refused(
-            "An agent's token may look at its own session, its budget, usage and approvals, and at nothing else.",
+            "An agent's token may use the tools of its own session and look at it, its budget, usage and approvals, and at nothing else.",
             "Let a person do it, with a token of another role.",
         ),
     }
@@ -66,6 +74,17 @@ mod tests {
     }
 
     #[test]
+    fn ports_are_for_those_who_may_act() {
+        for method in METHODS {
+            for (role, may) in
+                [(Role::Viewer, false), (Role::Agent, false), (Role::Operator, true), (Role::Admin, true)]
+            {
+                assert_eq!(permit(role, &method, Some(ACTS[0])).is_ok(), may, "{method} {role:?}");
+            }
+        }
+    }
+
+    #[test]
     fn agents_read_what_is_listed() {
         for method in METHODS {
             let reads = method == Method::GET || method == Method::HEAD;
@@ -79,12 +98,23 @@ mod tests {
                 (Some("/v1/usage/"), false),
                 (Some("/v1/sandboxes"), false),
                 (Some("/v1/events"), false),
+                (Some("/v1/sessions/{session}/mcp/"), false),
                 (None, false),
             ] {
                 let got = permit(Role::Agent, &method, route).map_err(|problem| problem.code);
                 let want = if reads && listed { Ok(()) } else { Err(Code::Forbidden) };
                 assert_eq!(got, want, "{method} {route:?}");
             }
+        }
+    }
+
+    #[test]
+    fn tools_are_for_agents_and_those_who_may_change() {
+        for method in METHODS {
+            let used = [Method::POST, Method::GET, Method::DELETE].contains(&method);
+            assert_eq!(permit(Role::Agent, &method, Some(TOOLS)).is_ok(), used, "{method}");
+            assert!(permit(Role::Viewer, &method, Some(TOOLS)).is_err(), "{method}");
+            assert!(permit(Role::Operator, &method, Some(TOOLS)).is_ok(), "{method}");
         }
     }
 }

@@ -19,6 +19,7 @@ use hyper_util::{
     },
     service::TowerToHyperService,
 };
+use rustix::net::sockopt;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream, UnixStream},
@@ -35,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// For the next HTTP/1 request on a connection, from the end of the answer before to the end of its head. Hyper has one
 /// clock for both the idle time and the head; clients that keep connections expect them to last about this long.
 const NEXT_REQUEST: Duration = Duration::from_secs(75);
+/// Of silence, after which a TCP peer is asked for a sign of life.
+const KEEPALIVE: Duration = Duration::from_secs(60);
 /// For requests under way when the server shuts down.
 const GRACE: Duration = Duration::from_secs(5);
 /// Descriptors are shared with the sandboxes' connections; the owner's socket is not counted.
@@ -109,6 +112,10 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
             let (stream, _) = listener.accept().await?;
             // Answers and frames are written whole; waiting to merge them only adds latency.
             stream.set_nodelay(true)?;
+            // A connection to a port has no pings of its own; the kernel asks whether its peer is still there.
+            sockopt::set_socket_keepalive(&stream, true)?;
+            sockopt::set_tcp_keepidle(&stream, KEEPALIVE)?;
+            sockopt::set_tcp_keepintvl(&stream, KEEPALIVE)?;
             Ok(stream)
         }
         None => pending().await,

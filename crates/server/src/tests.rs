@@ -152,6 +152,10 @@ async fn every_operation_but_the_open_ones_is_refused_without_a_token() {
         ("get", "/v1/sandboxes/x/processes/x/screen"),
         ("get", "/v1/sandboxes/x/processes/x/transcript"),
         ("get", "/v1/sandboxes/x/processes/x/recording"),
+        ("get", "/v1/sandboxes/x/ports/x"),
+        ("post", "/v1/sessions/x/mcp"),
+        ("get", "/v1/sessions/x/mcp"),
+        ("delete", "/v1/sessions/x/mcp"),
     ] {
         assert!(operations.contains(&(method.to_owned(), path.to_owned())), "{method} {path} is not documented");
     }
@@ -197,8 +201,9 @@ async fn viewers_read_operators_use_admins_manage() {
             continue;
         }
         let managed = ["/v1/tokens", "/v1/webhooks", "/v1/secrets/"].iter().any(|managed| path.starts_with(managed));
+        let acts = path.contains("/ports/") || path.ends_with("/mcp");
         for (role, secret, refused) in [
-            ("viewer", &viewer, method != "get" || managed),
+            ("viewer", &viewer, method != "get" || managed || acts),
             ("operator", &operator, managed),
             ("admin", &admin, false),
         ] {

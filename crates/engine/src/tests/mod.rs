@@ -15,6 +15,7 @@ mod lives;
 mod network;
 mod pause;
 mod pools;
+mod ports;
 mod processes;
 mod restart;
 mod restarts;

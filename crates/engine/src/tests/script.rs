@@ -2,6 +2,7 @@
 //! does with a guest that answers, dies, or outlives the engine. What real guests do is shown with real ones.
 
 mod asking;
+pub(super) mod dial;
 mod guest;
 pub(super) mod kernel;
 

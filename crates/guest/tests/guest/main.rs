@@ -4,6 +4,7 @@
 mod answers;
 mod archives;
 mod cgroups;
+mod dial;
 mod files;
 mod input;
 mod limits;
@@ -114,6 +115,15 @@ const TESTS: &[Test] = tests! {
         are_typed_whole,
         replace_each_other,
         have_bounds;
+    dial:
+        passes_bytes_and_ends_on,
+        moves_much_both_ways,
+        is_held_up_by_whom_does_not_read,
+        tells_what_is_closed,
+        leaves_the_way_out_to_those_inside,
+        reaches_ipv6,
+        resets_what_broke_off,
+        says_what_was_said_before_it_broke;
     files:
         round_trip_and_range,
         broken_upload_changes_nothing,

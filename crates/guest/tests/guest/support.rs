@@ -5,7 +5,10 @@ use std::{
     ffi::OsString,
     fs,
     io::Write,
-    os::{fd::OwnedFd, unix::net::UnixListener},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixListener,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -17,7 +20,7 @@ use rustix::{
     thread::{CapabilitySet, CapabilitySets, Gid, Uid},
 };
 use sandbar_guest::{
-    Group,
+    Gate, Group,
     protocol::{
         CODE_KEY, Exit, FollowEvent, FollowFrom, FollowRequest, ListRequest, LookReply, LookRequest, ProcessStatus,
         SignalRequest, StartRequest, Stream, TerminalSize, WriteInputRequest, follow_event::Event,
@@ -34,6 +37,7 @@ pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 const SOCKET: &str = "SANDBAR_TEST_GUEST_SOCKET";
 const FENCE: &str = "SANDBAR_TEST_GUEST_FENCE";
 const DIRECTORY: &str = "SANDBAR_TEST_GUEST_DIRECTORY";
+const GATE: &str = "SANDBAR_TEST_GUEST_GATE";
 const JOINS: &str = "SANDBAR_TEST_GUEST_JOINS";
 
 /// How a guest differs from the one that every test gets.
@@ -46,6 +50,8 @@ pub(crate) struct Variant {
     /// The workload's cgroup: where it is born, and what it joins.
     pub(crate) directory: Option<PathBuf>,
     pub(crate) joins: Vec<PathBuf>,
+    /// Has a way out, which listens here.
+    pub(crate) gate: Option<std::net::TcpListener>,
 }
 
 pub(crate) fn is_guest() -> bool {
@@ -56,8 +62,9 @@ pub(crate) fn be_guest() -> ! {
     let socket = std::env::var_os(SOCKET).unwrap_or_default();
     let fenced = std::env::var_os(FENCE).is_some();
     // Before the socket, whose appearance says that the guest has what it needs.
-    match group().and_then(|group| Ok((group, UnixListener::bind(socket)?))) {
-        Ok((group, listener)) => sandbar_guest::run(sandbar_guest::Setup {
+    let gate = gate(Path::new(&socket));
+    match group().and_then(|group| Ok((group, gate?, UnixListener::bind(socket)?))) {
+        Ok((group, gate, listener)) => sandbar_guest::run(sandbar_guest::Setup {
             sandbox_id: "sbx-test".into(),
             version: "0.0.0-test".into(),
             listener: listener.into(),
@@ -67,7 +74,7 @@ pub(crate) fn be_guest() -> ! {
             user: "test".into(),
             confine: Box::new(if fenced { become_nobody } else { confine }),
             group,
-            gate: None,
+            gate,
             trust: None,
         }),
         Err(error) => {
@@ -75,6 +82,15 @@ pub(crate) fn be_guest() -> ! {
             std::process::exit(2)
         }
     }
+}
+
+/// Its listener comes as standard input.
+fn gate(socket: &Path) -> std::io::Result<Option<Gate>> {
+    if std::env::var_os(GATE).is_none() {
+        return Ok(None);
+    }
+    let listener = std::io::stdin().as_fd().try_clone_to_owned()?;
+    Ok(Some(Gate { listener, handout: UnixListener::bind(socket.with_extension("gate"))?.into() }))
 }
 
 fn group() -> std::io::Result<Option<Group>> {
@@ -140,6 +156,9 @@ impl Guest {
         }
         if !variant.joins.is_empty() {
             command.env(JOINS, std::env::join_paths(&variant.joins)?);
+        }
+        if let Some(gate) = variant.gate {
+            command.env(GATE, "1").stdin(OwnedFd::from(gate));
         }
         let process = command.spawn()?;
         until("the socket", || socket.exists()).await?;

@@ -7,6 +7,7 @@ pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod doctor;
 pub(crate) mod events;
+pub(crate) mod forward;
 pub(crate) mod inspect;
 pub(crate) mod life;
 pub(crate) mod look;

@@ -78,7 +78,11 @@ async fn exec(
 const LAST_ANSWER: Duration = Duration::from_secs(3);
 
 /// On its own task, which is ended with the call, unless it is the server that goes: what runs in sandboxes outlives it.
-async fn collected(app: &App, sandbox: String, request: ExecRequest) -> std::result::Result<ExecResult, Problem> {
+pub(crate) async fn collected(
+    app: &App,
+    sandbox: String,
+    request: ExecRequest,
+) -> std::result::Result<ExecResult, Problem> {
     let engine = app.engine.clone();
     let running = tokio::spawn(async move { engine.exec(&sandbox, request).await });
     let mut running = EndWithCall { running, closing: app.closing.clone() };

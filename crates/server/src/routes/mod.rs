@@ -10,7 +10,7 @@ mod budgets;
 mod docs;
 mod enforcement;
 mod events;
-mod exec;
+pub(crate) mod exec;
 mod files;
 mod health;
 mod host;
@@ -19,6 +19,7 @@ mod metrics;
 mod network;
 mod output;
 mod pools;
+mod ports;
 mod processes;
 mod range;
 mod sandboxes;
@@ -38,7 +39,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::{IntoParams, openapi::OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::{App, access, headers, observe, problem, query, roles};
+use crate::{App, access, headers, mcp, observe, problem, query, roles};
 
 fn open() -> OpenApiRouter<App> {
     OpenApiRouter::default().merge(health::routes()).merge(sign_in::routes()).merge(docs::routes())
@@ -56,6 +57,7 @@ fn guarded() -> OpenApiRouter<App> {
         .merge(terminals::routes())
         .merge(attach::routes())
         .merge(files::routes())
+        .merge(ports::routes())
         .merge(events::routes())
         .merge(templates::routes())
         .merge(pools::routes())
@@ -63,6 +65,7 @@ fn guarded() -> OpenApiRouter<App> {
         .merge(secrets::listed())
         .merge(approvals::routes())
         .merge(sessions::routes())
+        .merge(mcp::routes())
         .merge(budgets::routes())
         .merge(usage::routes())
         .merge(host::routes())
@@ -121,7 +124,7 @@ struct ProcessPath {
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
-struct SessionPath {
+pub(crate) struct SessionPath {
     /// A session's id or name, or the id or name of a sandbox that belongs to it.
-    session: String,
+    pub(crate) session: String,
 }

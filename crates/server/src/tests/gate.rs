@@ -97,13 +97,16 @@ async fn agents_reach_what_is_listed_and_nothing_else() {
     }
     reached.sort();
     let listed = [
+        "delete /v1/sessions/x/mcp",
         "get /internal/usage/x",
         "get /v1/approvals",
         "get /v1/approvals/x",
         "get /v1/sessions",
         "get /v1/sessions/x",
         "get /v1/sessions/x/budget",
+        "get /v1/sessions/x/mcp",
         "get /v1/usage",
+        "post /v1/sessions/x/mcp",
     ];
     assert_eq!(reached, listed);
     for (method, path) in [

@@ -175,7 +175,7 @@ pub(in crate::tests) fn forget(script: &Script, process: &str) {
     lock(&script.0.processes).remove(process);
 }
 
-fn refuse(code: &str) -> Status {
+pub(super) fn refuse(code: &str) -> Status {
     let mut status = Status::failed_precondition(format!("The script says {code}."));
     if let Ok(value) = code.parse() {
         status.metadata_mut().insert(CODE_KEY, value);
@@ -183,7 +183,7 @@ fn refuse(code: &str) -> Status {
     status
 }
 
-type Boxed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(super) type Boxed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 type Answer<T> = Result<Response<T>, Status>;
 
 #[async_trait]
@@ -423,5 +423,10 @@ impl guest_server::Guest for Script {
 
     async fn unpack(&self, _: Request<Streaming<UnpackRequest>>) -> Answer<UnpackReply> {
         Err(refuse("bad_archive"))
+    }
+
+    type DialStream = Boxed<DialReply>;
+    async fn dial(&self, request: Request<Streaming<DialRequest>>) -> Answer<Self::DialStream> {
+        Ok(Response::new(super::dial::open(request.into_inner()).await?))
     }
 }

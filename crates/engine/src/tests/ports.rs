@@ -1,0 +1,144 @@
+//! Connections to ports of scripted guests: whom they wake, what ends them, how many there are.
+
+use std::{io::ErrorKind, time::Duration};
+
+use sandbar_api::{Code, SandboxState};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::timeout,
+};
+
+use super::{
+    Bed, Tested, code, exec,
+    script::dial::{BREAKS, ECHO, OLD},
+    soon,
+};
+use crate::{Dialled, ports::MOST};
+
+async fn heard(dialled: &mut Dialled, wanted: &str) -> Tested {
+    let mut buffer = vec![0; wanted.len()];
+    timeout(Duration::from_secs(5), dialled.read_exact(&mut buffer)).await??;
+    assert_eq!(String::from_utf8(buffer)?, wanted);
+    Ok(())
+}
+
+/// How reading ends.
+async fn ended(dialled: &mut Dialled) -> Result<Result<usize, ErrorKind>, Box<dyn std::error::Error>> {
+    let mut rest = vec![];
+    let read = timeout(Duration::from_secs(5), dialled.read_to_end(&mut rest)).await?;
+    Ok(read.map_err(|error| error.kind()))
+}
+
+#[tokio::test]
+async fn bytes_and_ends_pass_both_ways() -> Tested {
+    let bed = Bed::new().await?;
+    bed.create("a").await?;
+    let mut dialled = bed.engine.dial("a", ECHO).await?;
+    dialled.write_all(b"hello").await?;
+    heard(&mut dialled, "hello").await?;
+    dialled.write_all(b" again").await?;
+    dialled.shutdown().await?;
+    heard(&mut dialled, " again").await?;
+    assert_eq!(ended(&mut dialled).await?, Ok(0));
+    // And what broke inside does not look like an end.
+    let mut broken = bed.engine.dial("a", BREAKS).await?;
+    heard(&mut broken, "last words").await?;
+    assert_eq!(ended(&mut broken).await?, Err(ErrorKind::ConnectionReset));
+    Ok(())
+}
+
+#[tokio::test]
+async fn refusals_say_why() -> Tested {
+    let bed = Bed::new().await?;
+    bed.create("a").await?;
+    let refused = bed.engine.dial("a", 80).await.err().ok_or("it was open")?;
+    assert_eq!(refused.code, Code::PortClosed);
+    assert!(refused.fix.contains("127.0.0.1"), "{refused}");
+    assert_eq!(code(bed.engine.dial("a", 0).await), Some(Code::BadRequest));
+    let old = bed.engine.dial("a", OLD).await.err().ok_or("it was open")?;
+    assert!(old.detail.contains("older version") && old.fix.contains("Stop and start"), "{old}");
+    assert_eq!(code(bed.engine.dial("b", ECHO).await), Some(Code::UnknownSandbox));
+    bed.engine.pause("a").await?;
+    assert_eq!(code(bed.engine.dial("a", ECHO).await), Some(Code::WrongState));
+    bed.engine.resume("a").await?;
+    bed.engine.stop("a").await?;
+    assert_eq!(code(bed.engine.dial("a", ECHO).await), Some(Code::WrongState));
+    bed.engine.delete("a").await?;
+    assert_eq!(code(bed.engine.dial("a", ECHO).await), Some(Code::SandboxGone));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_idleness_paused_is_woken_by_a_connection_and_by_its_bytes() -> Tested {
+    let bed = Bed::new().await?;
+    bed.create_of("a", "[idle]\npause_after = \"300ms\"").await?;
+    bed.until("a", SandboxState::Paused).await?;
+    let mut dialled = bed.engine.dial("a", ECHO).await?;
+    assert_eq!(bed.state("a").await, Some(SandboxState::Ready));
+    // A connection on which nothing is said keeps nobody awake.
+    bed.until("a", SandboxState::Paused).await?;
+    dialled.write_all(b"x").await?;
+    heard(&mut dialled, "x").await?;
+    assert_eq!(bed.state("a").await, Some(SandboxState::Ready));
+    // While bytes flow it is not idle.
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        dialled.write_all(b"y").await?;
+        heard(&mut dialled, "y").await?;
+        assert_eq!(bed.state("a").await, Some(SandboxState::Ready));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn connections_end_with_the_sandbox_and_with_the_server() -> Tested {
+    let bed = Bed::new().await?;
+    bed.create("a").await?;
+    let mut dialled = bed.engine.dial("a", ECHO).await?;
+    bed.engine.stop("a").await?;
+    assert_eq!(ended(&mut dialled).await?, Err(ErrorKind::ConnectionReset));
+    bed.create("b").await?;
+    let mut dialled = bed.engine.dial("b", ECHO).await?;
+    timeout(Duration::from_secs(5), bed.engine.shutdown()).await?;
+    assert_eq!(ended(&mut dialled).await?, Err(ErrorKind::ConnectionReset));
+    Ok(())
+}
+
+#[tokio::test]
+async fn there_are_so_many_and_no_more() -> Tested {
+    let bed = Bed::new().await?;
+    bed.create("a").await?;
+    bed.create("b").await?;
+    let mut held = vec![];
+    for _ in 0..MOST {
+        held.push(bed.engine.dial("a", ECHO).await?);
+    }
+    assert_eq!(code(bed.engine.dial("a", ECHO).await), Some(Code::TooMany));
+    bed.engine.dial("b", ECHO).await?;
+    // Whoever leaves makes room, also without a word.
+    held.pop();
+    soon(|| async { bed.engine.dial("a", ECHO).await.ok() }).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn bytes_that_nobody_reads_hold_up_nothing_else() -> Tested {
+    let bed = Bed::new().await?;
+    bed.create("a").await?;
+    let mut stalled = vec![];
+    for _ in 0..20 {
+        let mut dialled = bed.engine.dial("a", ECHO).await?;
+        let (block, mut taken) = (vec![7; 1 << 16], 0);
+        while let Ok(written) = timeout(Duration::from_millis(100), dialled.write(&block)).await {
+            taken += written?;
+            assert!(taken < 8 << 20, "it is kept somewhere");
+        }
+        stalled.push(dialled);
+    }
+    let mut dialled = bed.engine.dial("a", ECHO).await?;
+    dialled.write_all(b"hello").await?;
+    heard(&mut dialled, "hello").await?;
+    let ran = bed.engine.exec("a", exec(&["echo", "x"], None, 100));
+    assert_eq!(timeout(Duration::from_secs(5), ran).await??.stdout, "x");
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! A session's tools end to end: a real server and sandbox, and the official client of MCP with an agent's token, in the
+//! eras of the protocol that clients speak.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::{fs, path::PathBuf, process::Command};
+
+use sandbar_api::SandboxState;
+use serde_json::{Value, json};
+use support::{Outcome, Server, done, program, until};
+
+/// Where `make test-needs` put the client.
+fn package(test: &str) -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    let found = cache.map(|cache| cache.join("sandbar-tests/mcp")).filter(|place| place.is_dir());
+    if found.is_none() {
+        eprintln!("not run: {test}: the Python package mcp is not installed: `make test-needs`");
+    }
+    found
+}
+
+fn session(server: &Server, name: &str) -> Outcome<String> {
+    done(&mut server.command(&["create", "--name", name]))?;
+    let shown: Value = serde_json::from_str(&done(&mut server.command(&["--json", "session", "show", name]))?)?;
+    Ok(shown["id"].as_str().ok_or("no id")?.to_owned())
+}
+
+fn agent(server: &Server, session: &str) -> Outcome<String> {
+    let create = ["--json", "token", "create", "--name", "agent", "--role", "agent", "--session", session];
+    let made: Value = serde_json::from_str(&done(&mut server.command(&create))?)?;
+    Ok(made["secret"].as_str().ok_or("no secret")?.to_owned())
+}
+
+#[test]
+fn the_official_client_works_in_every_era() -> Outcome {
+    let Some(package) = package("the_official_client_works_in_every_era") else { return Ok(()) };
+    let server = Server::start()?;
+    let (own, other) = (session(&server, "own")?, session(&server, "other")?);
+    let token = agent(&server, &own)?;
+    let url = |session: &str| -> Outcome<String> { Ok(format!("{}/v1/sessions/{session}/mcp", server.base()?)) };
+    for era in ["legacy", "2026-07-28", "auto"] {
+        let mut client = Command::new("/usr/bin/python3");
+        client.args([
+            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp/client.py"),
+            &url(&own)?,
+            &url(&other)?,
+            &token,
+            era,
+        ]);
+        let said = done(client.env("PYTHONPATH", &package).env("PYTHONDONTWRITEBYTECODE", "1"))?;
+        assert!(said.ends_with("done\n"), "{era}: {said}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_idleness_stopped_a_tool_brings_back() -> Outcome {
+    let server = Server::start_furnished(program(), |home| {
+        fs::create_dir(home.join("templates"))?;
+        Ok(fs::write(home.join("templates/nap.toml"), "[idle]\nstop_after = \"1s\"\n")?)
+    })?;
+    done(&mut server.command(&["create", "--name", "nap", "--template", "nap"]))?;
+    let client = server.client()?;
+    until("a stopped sandbox", async || Ok(client.sandbox("nap").await?.state == SandboxState::Stopped)).await?;
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "0"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let params = json!({"name": "exec", "arguments": {"command": "echo awake"}, "_meta": meta});
+    let answer = reqwest::Client::new()
+        .post(format!("{}/v1/sessions/nap/mcp", server.base()?))
+        .bearer_auth(agent(&server, "nap")?)
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "tools/call")
+        .header("mcp-name", "exec")
+        .json(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}))
+        .send()
+        .await?
+        .text()
+        .await?;
+    assert!(answer.contains(r#""stdout":"awake\n""#), "{answer}");
+    Ok(())
+}

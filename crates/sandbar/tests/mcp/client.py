@@ -1,0 +1,138 @@
+"""Drives a session's tools with the official client, in one era of the protocol; the last line is `done`."""
+
+import json
+import sys
+
+import anyio
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+URL, FOREIGN, TOKEN, MODE = sys.argv[1:]
+
+
+def client(url, token=TOKEN):
+    http = httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=60)
+    return Client(streamable_http_client(url, http_client=http), mode=MODE)
+
+
+async def call(to, tool, **arguments):
+    result = await to.call_tool(tool, arguments)
+    return bool(result.is_error), result.content[0].text, result.structured_content
+
+
+async def run(to, command, **more):
+    failed, text, value = await call(to, "exec", command=command, **more)
+    assert not failed and json.loads(text) == value, text
+    return value
+
+
+async def fails(to, tool, says, **arguments):
+    failed, text, _ = await call(to, tool, **arguments)
+    assert failed and says in text, (tool, arguments, text)
+
+
+async def tools(to):
+    listed = {tool.name: tool for tool in (await to.list_tools()).tools}
+    assert list(listed) == ["exec", "read_file", "write_file", "edit_file", "list_dir", "get_skill"], listed
+    assert listed["get_skill"].description == "Load the full content of a skill by name.", listed["get_skill"]
+
+
+async def commands(to):
+    assert await run(to, "echo out; echo err >&2; exit 42") == {"stdout": "out\n", "stderr": "err\n", "exit_code": 42}
+    assert (await run(to, "pwd"))["stdout"] == "/workspace\n"
+    await run(to, "mkdir -p below")
+    assert (await run(to, "pwd", working_dir="below"))["stdout"] == "/workspace/below\n"
+    assert (await run(to, "id -u"))["stdout"] not in ("", "0\n")
+    slow = await run(to, "echo begun; sleep 600", timeout_ms=500)
+    assert slow["exit_code"] == -1 and slow["stdout"] == "begun\n" and slow["reason"] == "timeout", slow
+    await fails(to, "exec", "command must not be empty", command="")
+
+
+async def files(to):
+    assert (await call(to, "write_file", path="a/b/c.txt", content="grüß\n"))[1] == '{"ok":true}'
+    assert (await call(to, "read_file", path="/workspace/a/b/c.txt"))[1] == "grüß\n"
+    assert (await run(to, "cat a/b/c.txt; stat -c %a a/b/c.txt a/b"))["stdout"] == "grüß\n644\n755\n"
+    assert (await call(to, "edit_file", path="a/b/c.txt", old_string="ü", new_string="u"))[2]["replaced"] == 1
+    listed = (await call(to, "list_dir", path="a/b"))[2]
+    assert listed == {"entries": [{"name": "c.txt", "type": "file", "size": 6}]}, listed
+    assert {"name": "a", "type": "dir"}.items() <= (await call(to, "list_dir"))[2]["entries"][0].items()
+    await fails(to, "read_file", "failed to read file none: ", path="none")
+    await fails(to, "read_file", "path must not be empty", path="")
+    # The host's own are not there, whatever the path.
+    await run(to, "ln -sf ../../../../../../proc/1/root/etc/machine-id link; rm -rf a below")
+    await fails(to, "read_file", "failed to read file link: ", path="link")
+    await fails(to, "read_file", "failed to read file ../../../etc/shadow: ", path="../../../etc/shadow")
+    await fails(to, "write_file", "failed to write file /etc/passwd: ", path="/etc/passwd", content="x")
+    await run(to, "rm link")
+
+
+async def skills(to):
+    text = "---\nname: Another\ndescription: 'Reads: PDFs'\n---\nDo it."
+    await call(to, "write_file", path=".claude/skills/pdf/SKILL.md", content=text)
+    await run(to, "mkdir -p .claude/skills/empty")
+    listed = {tool.name: tool.description for tool in (await to.list_tools(cache_mode="refresh")).tools}
+    assert listed["get_skill"].endswith("\n\nAvailable skills:\n- pdf: Reads: PDFs"), listed["get_skill"]
+    assert (await call(to, "get_skill", name="pdf"))[1] == text
+    for name in ["../pdf", "..", "a/b", "/etc/passwd", "a\\b", ""]:
+        await fails(to, "get_skill", f"invalid skill name: {name}", name=name)
+    for name in ["none", "empty", "Another"]:
+        await fails(to, "get_skill", f"failed to read skill {name}: ", name=name)
+    await run(to, "rm -r .claude")
+
+
+async def until(what, look):
+    with anyio.fail_after(60):
+        while not await look():
+            await anyio.sleep(0.02)
+
+
+async def cancelling(to):
+    async with anyio.create_task_group() as group:
+        group.start_soon(run, to, "setsid sleep 1000 & echo $! > part; mv part pid; wait")
+
+        async def begun():
+            return (await run(to, "test -e pid"))["exit_code"] == 0
+
+        await until("the child", begun)
+        assert (await run(to, "kill -0 $(cat pid)"))["exit_code"] == 0
+        group.cancel_scope.cancel()
+
+    async def over():
+        return (await run(to, "kill -0 $(cat pid)"))["exit_code"] != 0
+
+    await until("its death", over)
+    await run(to, "rm pid")
+
+
+async def refused(url, token, status):
+    headers = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(headers=headers) as http:
+        answer = await http.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        assert answer.status_code == status, answer.text
+    try:
+        async with client(url, token) as other:
+            await other.list_tools()
+    except BaseException as error:
+        assert isinstance(error, Exception), error
+        return
+    raise AssertionError(f"{url} let {token} in")
+
+
+async def main():
+    async with client(URL) as to:
+        for part in [tools, commands, files, skills, cancelling]:
+            await part(to)
+            print(part.__name__)
+    # Files stay when clients come and go.
+    async with client(URL) as to:
+        await run(to, "echo kept > kept")
+    async with client(URL) as to:
+        assert (await call(to, "read_file", path="kept"))[1] == "kept\n"
+        await run(to, "rm kept")
+    await refused(FOREIGN, TOKEN, 404)
+    await refused(URL, "sbt_wrong", 401)
+    print("done")
+
+
+anyio.run(main)

@@ -1,0 +1,116 @@
+//! The route of a session's tools. An agent's token reaches those of its own session; of others it does not even learn
+//! whether they are there.
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::StatusCode,
+    response::Response,
+};
+use sandbar_api::{Code, Problem};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::Place;
+use crate::{App, access::Calling, extract::Path, problem::Result, routes::SessionPath};
+
+const MCP_SESSION: &str = "mcp-session-id";
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::default().routes(routes!(call, listen, leave))
+}
+
+/// Call the session's tools
+///
+/// MCP over Streamable HTTP: a JSON-RPC message of at most 4 MiB, answered as MCP says. The tools work in the session's
+/// newest sandbox. For an agent's token of this session, or an operator's; docs/mcp.md tells about the tools.
+#[utoipa::path(
+    post, path = "/v1/sessions/{session}/mcp", operation_id = "mcp_call", tag = "sessions", params(SessionPath),
+    request_body(content = serde_json::Value, content_type = "application/json"),
+    responses(
+        (status = 200, description = "The answer, as an event stream or as JSON.",
+            content((String = "text/event-stream"), (serde_json::Value = "application/json"))),
+        (status = 202, description = "A notification was taken."),
+        (status = 403, description = "`forbidden`: for a viewer's token."),
+        (status = 404, description = "`unknown_session`: also of an MCP session, which is then to be opened again."),
+        (status = 406, description = "The Accept header does not name both application/json and text/event-stream."),
+        (status = 410, description = "`session_ended`"),
+        (status = 413, description = "The message is larger than 4 MiB."),
+        (status = 415, description = "The message is not declared as JSON."),
+        (status = 429, description = "`too_many` MCP sessions are open."),
+    )
+)]
+async fn call(app: State<App>, caller: Calling, path: Path<SessionPath>, request: Request) -> Result<Response> {
+    serve(app, caller, path, request).await
+}
+
+/// Listen to an MCP session
+///
+/// What the server says unasked, and with Last-Event-ID the rest of an answer that broke off; for protocol revisions
+/// that have MCP sessions.
+#[utoipa::path(
+    get, path = "/v1/sessions/{session}/mcp", operation_id = "mcp_listen", tag = "sessions", params(SessionPath),
+    responses(
+        (status = 200, description = "The stream.", body = String, content_type = "text/event-stream"),
+        (status = 403, description = "`forbidden`: for a viewer's token."),
+        (status = 404, description = "`unknown_session`: also of an MCP session."),
+        (status = 406, description = "The Accept header does not name text/event-stream."),
+    )
+)]
+async fn listen(app: State<App>, caller: Calling, path: Path<SessionPath>, request: Request) -> Result<Response> {
+    serve(app, caller, path, request).await
+}
+
+/// Close an MCP session
+///
+/// Calls that still run in it are cancelled, and their commands killed. The sandbox stays as it is.
+#[utoipa::path(
+    delete, path = "/v1/sessions/{session}/mcp", operation_id = "mcp_close", tag = "sessions", params(SessionPath),
+    responses(
+        (status = 204, description = "Closed."),
+        (status = 403, description = "`forbidden`: for a viewer's token."),
+        (status = 404, description = "`unknown_session`: also of an MCP session."),
+    )
+)]
+async fn leave(app: State<App>, caller: Calling, path: Path<SessionPath>, request: Request) -> Result<Response> {
+    let mut answer = serve(app, caller, path, request).await?;
+    // What rmcp answers is taken for a failure by the official Python client.
+    if answer.status() == StatusCode::ACCEPTED {
+        *answer.status_mut() = StatusCode::NO_CONTENT;
+    }
+    Ok(answer)
+}
+
+/// A session that is not the caller's is answered like one that is not there, which is what MCP clients understand.
+fn hidden(problem: Problem, session: &str) -> Problem {
+    if problem.code != Code::Forbidden {
+        return problem;
+    }
+    Problem::new(
+        Code::UnknownSession,
+        format!("There is no session `{}` for this token.", session.escape_debug()),
+        "An agent's token is for the tools of its own session: name that one, or use another token.",
+    )
+}
+
+async fn serve(
+    State(app): State<App>,
+    Calling(caller): Calling,
+    Path(path): Path<SessionPath>,
+    mut request: Request,
+) -> Result<Response> {
+    let session = app.engine.session(&caller, &path.session).await.map_err(|problem| hidden(problem, &path.session))?;
+    let known = request.headers().get(MCP_SESSION).map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
+    if let Some(id) = &known {
+        app.mcp.clients.check(id, &session.id, &caller.owner)?;
+    }
+    let (id, owner) = (session.id.clone(), caller.owner.clone());
+    let sandbox = session.sandboxes.into_iter().next_back();
+    request.extensions_mut().insert(Place { app: app.clone(), caller, session: session.id, sandbox });
+    let answer = app.mcp.service.handle(request).await;
+    if known.is_none()
+        && let Some(opened) = answer.headers().get(MCP_SESSION).and_then(|opened| opened.to_str().ok())
+    {
+        app.mcp.clients.bind(opened, id, owner).await?;
+    }
+    Ok(answer.map(Body::new))
+}
