@@ -4,6 +4,7 @@ mod document;
 mod fields;
 mod meaning;
 mod parse;
+mod runtimes;
 #[cfg(test)]
 mod tests;
 mod written;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{HumanDuration, Idle, Layer, Limits, NetworkPolicy, Profile, Requirement, profile};
 
 pub use parse::parse;
+pub use runtimes::{Legacy, Runtimes, Sandboxd};
 
 /// What is wrong with a template's file, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +104,12 @@ pub struct Template {
     /// The largest file that may be uploaded, in bytes.
     #[serde(default = "max_file")]
     pub max_file: u64,
+    /// Directory of the server's host whose skills are found at `/skills` inside, read-only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skills: Option<String>,
+    /// Contracts of agent-sandbox that its sandboxes serve.
+    #[serde(default, skip_serializing_if = "Runtimes::is_empty")]
+    pub runtimes: Runtimes,
 }
 
 fn local() -> String {
@@ -138,6 +146,8 @@ impl Default for Template {
             ttl: None,
             output_retention: gibibyte(),
             max_file: max_file(),
+            skills: None,
+            runtimes: Runtimes::default(),
         }
     }
 }

@@ -165,13 +165,17 @@ fn told(status: Status) -> Problem {
     problem::from_status(&status)
 }
 
-fn entry(entry: protocol::Entry) -> Entry {
-    let kind = match entry.kind() {
+pub(crate) fn kind(kind: protocol::EntryKind) -> EntryKind {
+    match kind {
         protocol::EntryKind::File => EntryKind::File,
         protocol::EntryKind::Directory => EntryKind::Directory,
         protocol::EntryKind::Symlink => EntryKind::Symlink,
         protocol::EntryKind::Other => EntryKind::Other,
-    };
+    }
+}
+
+fn entry(entry: protocol::Entry) -> Entry {
+    let kind = kind(entry.kind());
     Entry {
         name: entry.name,
         kind,

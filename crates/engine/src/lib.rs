@@ -33,6 +33,7 @@ mod reconcile;
 mod registry;
 mod restarts;
 mod sandbox;
+mod search;
 mod sessions;
 mod signals;
 mod snapshot;
@@ -59,6 +60,7 @@ pub use guard::{abort_on_panic, guarded};
 pub use open::OpenError;
 pub use output::{OutputItem, OutputReader};
 pub use ports::Dialled;
+pub use search::{Hit, Hits, SearchQuery};
 pub use sessions::{SessionOutcome, SessionQuery};
 pub use terminals::{AttachAsk, Attached, Keyboard, Look, Recording, TranscriptQuery, Viewed, Viewer};
 

@@ -124,6 +124,11 @@ impl Engine {
         Ok(engine)
     }
 
+    /// What only this server can have made, under a key of its own for each purpose.
+    pub fn mac(&self, purpose: &'static str, message: &[u8]) -> [u8; 32] {
+        self.inner.gates.vault.mac(purpose, message)
+    }
+
     /// Where this server listens, which no sandbox may reach through its gate: an agent with a stolen token would be its own
     /// operator.
     pub fn keep_away(&self, own: std::net::SocketAddr) {

@@ -219,6 +219,16 @@ impl Guest for Service {
         Ok(Response::new(wire::UnpackReply { entries }))
     }
 
+    type SearchStream = Items<wire::SearchReply>;
+
+    async fn search(&self, _: Request<wire::SearchRequest>) -> Answer<Self::SearchStream> {
+        Err(Status::unimplemented("search"))
+    }
+
+    async fn serve(&self, _: Request<wire::ServeRequest>) -> Answer<wire::ServeReply> {
+        Err(Status::unimplemented("serve"))
+    }
+
     type DialStream = Items<wire::DialReply>;
 
     async fn dial(&self, request: Request<Streaming<wire::DialRequest>>) -> Answer<Self::DialStream> {

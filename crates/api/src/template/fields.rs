@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 use super::{BadTemplate, document::Document};
 use crate::Layer;
 
-pub(super) const FIELDS: [&str; 15] = [
+pub(super) const FIELDS: [&str; 17] = [
     "name",
     "description",
     "provider",
@@ -22,6 +22,8 @@ pub(super) const FIELDS: [&str; 15] = [
     "ttl",
     "output_retention",
     "max_file",
+    "skills",
+    "runtimes",
 ];
 pub(super) const ROOT: [&str; 2] = ["kind", "path"];
 pub(super) const LIMITS: [&str; 8] =

@@ -30,6 +30,7 @@ const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 pub(crate) struct Vault {
     sealing: LessSafeKey,
     placeholders: hmac::Key,
+    master: hmac::Key,
 }
 
 impl Vault {
@@ -49,7 +50,15 @@ impl Vault {
         let sealing = UnboundKey::new(&AES_256_GCM, hmac::sign(&master, SEALING).as_ref());
         let sealing = sealing.map_err(|_| "no cipher takes it".to_owned())?;
         let placeholders = hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&master, PLACEHOLDERS).as_ref());
-        Ok(Self { sealing: LessSafeKey::new(sealing), placeholders })
+        Ok(Self { sealing: LessSafeKey::new(sealing), placeholders, master })
+    }
+
+    /// Under a key of its own for each purpose.
+    pub(crate) fn mac(&self, purpose: &str, message: &[u8]) -> [u8; 32] {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&self.master, purpose.as_bytes()).as_ref());
+        let mut mac = [0; 32];
+        mac.copy_from_slice(hmac::sign(&key, message).as_ref());
+        mac
     }
 
     /// The nonce stands in front: random, so that nothing has to be counted across restarts.

@@ -425,6 +425,16 @@ impl guest_server::Guest for Script {
         Err(refuse("bad_archive"))
     }
 
+    type SearchStream = Pin<Box<dyn Stream<Item = Result<SearchReply, Status>> + Send>>;
+
+    async fn search(&self, _: Request<SearchRequest>) -> Answer<Self::SearchStream> {
+        Err(Status::unimplemented("search"))
+    }
+
+    async fn serve(&self, _: Request<ServeRequest>) -> Answer<ServeReply> {
+        Err(Status::unimplemented("serve"))
+    }
+
     type DialStream = Boxed<DialReply>;
     async fn dial(&self, request: Request<Streaming<DialRequest>>) -> Answer<Self::DialStream> {
         Ok(Response::new(super::dial::open(request.into_inner()).await?))
