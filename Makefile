@@ -59,6 +59,9 @@ test-needs: build-needs
 	@[ -d "$(CLAUDE_CODE)" ] || $(INSTALL_CLAUDE_CODE) || echo "not installed: Claude Code, which the terminals' tests run"
 	@[ -d "$(WEBHOOK_VERIFIER)" ] || $(INSTALL_WEBHOOK_VERIFIER) || echo "not installed: standardwebhooks, which verifies what webhooks sign"
 	@[ -d "$(MCP_CLIENT)" ] || $(INSTALL_MCP_CLIENT) || echo "not installed: mcp, the client that the tests of MCP run"
+	@[ -d "$(MCP_INSPECTOR)" ] || $(INSTALL_MCP_INSPECTOR) || echo "not installed: the MCP inspector, which the tests of MCP run"
+	@[ -d "$(GRPC_CLIENT)" ] || $(INSTALL_GRPC_CLIENT) || echo "not installed: grpcio and grpcio-tools, with which the tests of gRPC make a client"
+	@[ -d "$(AGENT_SANDBOX)" ] || $(INSTALL_AGENT_SANDBOX) || echo "not installed: k8s-agent-sandbox, the client that drives sandboxd and the router"
 	@[ -d "$(PYTHON_PACKAGES)/openai" ] || $(INSTALL_PYTHON_PACKAGES) || echo "not installed: the Python packages that the gate's tests run"
 
 # What runs inside sandboxes is the system's Python, whatever else is first in PATH. Renamed last, so that half is nothing.
@@ -76,6 +79,24 @@ MCP_CLIENT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/mcp
 INSTALL_MCP_CLIENT = { rm -rf "$(MCP_CLIENT).part" && \
 	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(MCP_CLIENT).part" mcp && \
 	mv "$(MCP_CLIENT).part" "$(MCP_CLIENT)"; }
+
+GRPC_CLIENT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/grpc
+INSTALL_GRPC_CLIENT = { rm -rf "$(GRPC_CLIENT).part" && \
+	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(GRPC_CLIENT).part" grpcio grpcio-tools && \
+	mv "$(GRPC_CLIENT).part" "$(GRPC_CLIENT)"; }
+
+AGENT_SANDBOX := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/agent-sandbox
+INSTALL_AGENT_SANDBOX = { rm -rf "$(AGENT_SANDBOX).part" && \
+	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(AGENT_SANDBOX).part" \
+	  'k8s-agent-sandbox[grpc]==1.0.8' grpcio-tools && \
+	mv "$(AGENT_SANDBOX).part" "$(AGENT_SANDBOX)"; }
+
+# It needs a newer Node.js than many systems have, which is a package too.
+MCP_INSPECTOR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/inspector
+NODE_PACKAGE := node-linux-$(if $(filter aarch64,$(shell uname -m)),arm64,x64)@24.21.0
+INSTALL_MCP_INSPECTOR = { rm -rf "$(MCP_INSPECTOR).part" && \
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$(MCP_INSPECTOR).part" @modelcontextprotocol/inspector@2.12.0 $(NODE_PACKAGE) && \
+	mv "$(MCP_INSPECTOR).part" "$(MCP_INSPECTOR)"; }
 
 # Its program comes in a package of its own: none of their scripts has to run.
 CLAUDE_CODE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/claude

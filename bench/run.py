@@ -5,11 +5,11 @@ Every number is a ratio's half: peers and Sandbar take turns, round by round, so
 """
 import argparse, os, platform, signal, statistics, sys, tempfile, time
 
-import crowd, fork, gate, life, peers, terminals
+import crowd, fork, gate, life, peers, terminals, workspaces
 from measure import table, take_turns
 from server import Connection, Server
 
-PARTS = ["turns", "pause", "burst", "fork", "idle", "gate", "terminals"]
+PARTS = ["turns", "pause", "burst", "fork", "idle", "gate", "terminals", "workspaces"]
 
 
 def main():
@@ -40,6 +40,8 @@ def main():
         failed += gate.report(binary, arguments.gate_rounds)
     if "terminals" in parts:
         failed += terminals.report(binary, arguments.terminal_rounds)
+    if "workspaces" in parts:
+        failed += workspaces.report(binary, arguments.rounds)
     for error in failed[:3]:
         print(f"failed: {error}")
     sys.exit(bool(failed))

@@ -68,21 +68,40 @@ class Connection:
         self.buffer = b""
 
     def call(self, method, path, body=None):
+        answer = self.ask(method, path, body)
+        return json.loads(answer) if answer else None
+
+    def ask(self, method, path, body=None, **headers):
+        """The bytes of the answer."""
         payload = json.dumps(body).encode() if body is not None else b""
-        head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(payload)}\r\n\r\n"
-        self.socket.sendall(head.encode() + payload)
-        while b"\r\n\r\n" not in self.buffer:
-            self.more()
-        head, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
-        lines = head.decode().lower().split("\r\n")
+        fields = {"host": "localhost", "content-type": "application/json", "content-length": len(payload), **headers}
+        head = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
+        self.socket.sendall(head.encode() + b"\r\n" + payload)
+        lines = self.until(b"\r\n\r\n").decode().lower().split("\r\n")
         status = int(lines[0].split()[1])
-        length = next((int(line.split(":")[1]) for line in lines if line.startswith("content-length:")), 0)
-        while len(self.buffer) < length:
-            self.more()
-        body, self.buffer = self.buffer[:length], self.buffer[length:]
+        if "transfer-encoding: chunked" in lines:
+            body = b""
+            while length := int(self.until(b"\r\n"), 16):
+                body += self.exactly(length)
+                self.exactly(2)
+            self.exactly(2)
+        else:
+            body = self.exactly(next((int(line.split(":")[1]) for line in lines if line.startswith("content-length:")), 0))
         if status >= 400:
             raise Refused(status, f"{method} {path}: {json.loads(body or b'{}').get('detail', status)}")
-        return json.loads(body) if body else None
+        return body
+
+    def until(self, mark):
+        while mark not in self.buffer:
+            self.more()
+        found, self.buffer = self.buffer.split(mark, 1)
+        return found
+
+    def exactly(self, length):
+        while len(self.buffer) < length:
+            self.more()
+        found, self.buffer = self.buffer[:length], self.buffer[length:]
+        return found
 
     def more(self):
         data = self.socket.recv(65536)

@@ -33,6 +33,7 @@ mod seats;
 mod secrets;
 mod shared;
 mod shown;
+mod skills;
 mod smuggling;
 mod stage;
 #[path = "../../crates/sandbar/tests/support/mod.rs"]
@@ -73,6 +74,7 @@ fn all() -> Vec<Attack> {
         files_api::all(),
         archives::all(),
         races::all(),
+        skills::all(),
         operator::all(),
         kernel::all(),
         processes::all(),

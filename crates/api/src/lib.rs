@@ -16,6 +16,7 @@ pub mod layer;
 pub mod limits;
 pub mod network;
 pub mod pool;
+pub mod ports;
 pub mod problem;
 pub mod process;
 pub mod profile;
@@ -28,6 +29,7 @@ pub mod snapshot;
 pub mod template;
 pub mod token;
 pub mod webhook;
+pub mod workspace;
 
 pub use approval::{
     AnswerApproval, Approval, ApprovalAnswer, ApprovalKind, ApprovalList, ApprovalState, Choice, Delivery,
@@ -45,6 +47,7 @@ pub use layer::{Enforcement, Layer, LayerReport, Requirement};
 pub use limits::{Idle, Limits};
 pub use network::{AddRules, Network, NetworkPolicy, NetworkRule};
 pub use pool::{Pool, PoolList, SetPool};
+pub use ports::{CreatePreview, CreateRouterToken, Preview, RouterToken};
 pub use problem::{Code, Problem};
 pub use process::{
     ExecRequest, ExecResult, Exit, ExitReason, OutputChunk, OutputRange, Process, ProcessList, ProcessState, Restart,
@@ -61,6 +64,7 @@ pub use session::{
 };
 pub use size::HumanSize;
 pub use snapshot::{CreateSnapshot, Fork, Forked, Snapshot, SnapshotList};
-pub use template::{Root, Template, TemplateList, User};
+pub use template::{Legacy, Root, Runtimes, Sandboxd, Template, TemplateList, User};
 pub use token::{CreateToken, NewToken, Role, Token, TokenList};
 pub use webhook::{CreateWebhook, NewWebhook, Webhook, WebhookList, WebhookState, WebhookTest};
+pub use workspace::Workspace;

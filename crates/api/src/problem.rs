@@ -41,6 +41,7 @@ codes! {
     BadAnswer "bad_answer" 400 "The answer is none of the choices"
     BadWebhook "bad_webhook" 400 "The webhook is not usable"
     BadGatewayConfig "bad_gateway_config" 400 "The gateway's configuration is not usable"
+    BadWorkspaceConfig "bad_workspace_config" 400 "The configuration of workspaces is not usable"
     PathOutside "path_outside" 400 "The path leads outside the sandbox"
     Unauthenticated "unauthenticated" 401 "A token is needed"
     Forbidden "forbidden" 403 "The token's role does not allow this"
@@ -65,6 +66,7 @@ codes! {
     MethodNotAllowed "method_not_allowed" 405 "The route does not take this method"
     NameTaken "name_taken" 409 "The name is taken"
     WrongState "wrong_state" 409 "The sandbox's state does not allow this"
+    WorkspaceDisabled "workspace_disabled" 409 "The agent has no workspaces"
     ApprovalClosed "approval_closed" 409 "The approval is no longer open"
     ScreenMoved "screen_moved" 409 "The terminal has moved on"
     NotController "not_controller" 409 "The terminal is not controlled by this viewer"
@@ -91,6 +93,7 @@ codes! {
     Internal "internal" 500 "Sandbar failed"
     GuestUnreachable "guest_unreachable" 502 "The sandbox does not answer"
     PortClosed "port_closed" 502 "Nothing answers on the port"
+    NotReady "not_ready" 503 "The sandbox was not ready in time"
     ShuttingDown "shutting_down" 503 "The server is shutting down"
     DiskFull "disk_full" 507 "The disk is full"
 }

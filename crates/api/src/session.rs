@@ -16,9 +16,10 @@ use crate::{
 pub enum SessionState {
     /// One of its sandboxes is ready, or on its way there.
     Active,
-    /// It has sandboxes, but none that can be worked in before it is resumed or started.
+    /// It has sandboxes, but none that can be worked in before it is resumed or started; or it is a conversation that has
+    /// none at present.
     Idle,
-    /// It has no sandbox any more, or was deleted.
+    /// It has no sandbox any more and is no conversation, or it was deleted.
     Ended,
 }
 
@@ -111,6 +112,14 @@ pub struct Session {
     /// The session whose budget it spends too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SessionId>,
+    /// Of a conversation: whose configuration its workspaces are made by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Of a conversation: the user it belongs to, and that user's own id of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<String>,
     pub created_at: DateTime<Utc>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<DateTime<Utc>>,

@@ -176,15 +176,24 @@ impl Client {
     }
 
     pub(crate) async fn send_once(&self, request: RequestBuilder) -> Result<Response> {
-        let response = request.send().await.map_err(|error| self.transport(error))?;
-        self.inner.answered.store(true, Ordering::Relaxed);
-        self.inner.away.store(false, Ordering::Relaxed);
+        let response = self.answer(request).await?;
         match response.status() {
             // Only ever the answer to a request that asked for it.
             StatusCode::SWITCHING_PROTOCOLS => Ok(response),
             status if status.is_success() => Ok(response),
-            _ => Err(self.problem(response).await),
+            status => {
+                let body = self.short_body(response).await?;
+                Err(self.problem(status, &body))
+            }
         }
+    }
+
+    /// Whatever the server says, also no.
+    pub(crate) async fn answer(&self, request: RequestBuilder) -> Result<Response> {
+        let response = request.send().await.map_err(|error| self.transport(error))?;
+        self.inner.answered.store(true, Ordering::Relaxed);
+        self.inner.away.store(false, Ordering::Relaxed);
+        Ok(response)
     }
 
     pub(crate) async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
@@ -225,20 +234,23 @@ impl Client {
         Error::Foreign { server: self.inner.server.clone(), status, cause: cause.to_string() }
     }
 
-    async fn problem(&self, mut response: Response) -> Error {
+    /// Of an answer that says no.
+    pub(crate) async fn short_body(&self, mut response: Response) -> Result<Vec<u8>> {
         let status = response.status().as_u16();
         let mut body = Vec::new();
-        loop {
-            match response.chunk().await {
-                Ok(Some(chunk)) if body.len() + chunk.len() <= MAX_PROBLEM => body.extend_from_slice(&chunk),
-                Ok(Some(_)) => return self.foreign(status, "the error is too long"),
-                Ok(None) => break,
-                Err(error) => return self.transport(error),
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.transport(error))? {
+            if body.len() + chunk.len() > MAX_PROBLEM {
+                return Err(self.foreign(status, "the error is too long"));
             }
+            body.extend_from_slice(&chunk);
         }
-        match serde_json::from_slice::<Problem>(&body) {
+        Ok(body)
+    }
+
+    pub(crate) fn problem(&self, status: StatusCode, body: &[u8]) -> Error {
+        match serde_json::from_slice::<Problem>(body) {
             Ok(problem) => problem.into(),
-            Err(_) => self.foreign(status, "it is no problem document"),
+            Err(_) => self.foreign(status.as_u16(), "it is no problem document"),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Servers that run in a sandbox, reached over connections to their ports.
+//! Servers that run in a sandbox, reached over connections to their ports, by a browser, or through the router.
 
 use reqwest::{Method, StatusCode, header};
-use sandbar_api::{Code, Problem};
+use sandbar_api::{Code, CreatePreview, CreateRouterToken, HumanDuration, Preview, Problem, RouterToken};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{Client, Error, Result};
@@ -25,6 +25,16 @@ impl Client {
             return Err(self.foreign(response.status().as_u16(), "it is no connection to a port"));
         }
         response.upgrade().await.map_err(|error| self.transport(error))
+    }
+
+    /// A link that lets one browser in to the server on this port.
+    pub async fn preview(&self, sandbox: &str, port: u16) -> Result<Preview> {
+        self.post(&["v1", "sandboxes", sandbox, "previews"], &CreatePreview { port }).await
+    }
+
+    /// A token for the agent-sandbox router, good for this sandbox alone.
+    pub async fn router_token(&self, sandbox: &str, ttl: HumanDuration) -> Result<RouterToken> {
+        self.post(&["v1", "sandboxes", sandbox, "router-token"], &CreateRouterToken { ttl }).await
     }
 
     fn too_old(&self, error: Error) -> Error {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use futures_util::{Stream, stream};
 use reqwest::Method;
-use sandbar_api::{CreateSession, Process, RestartSession, Session, SessionPage};
+use sandbar_api::{CreateSession, Process, RestartSession, Session, SessionPage, Workspace};
 
 use crate::{Client, Result};
 
@@ -27,7 +27,44 @@ pub struct SessionQuery {
     pub cursor: Option<String>,
 }
 
+/// How a workspace is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkspaceAsk {
+    /// Whether the session is begun if there is none of that name.
+    pub create: bool,
+    /// Of a session that is begun: whose configuration holds.
+    pub agent: Option<String>,
+    /// Answer after this many seconds, ready or not.
+    pub wait: Option<u64>,
+}
+
 impl Client {
+    /// The place where a session's agents work, found, brought back or made; however many ask, there is one. It is ready
+    /// unless the request says how long it waits.
+    pub async fn workspace(&self, session: &str, ask: &WorkspaceAsk) -> Result<Workspace> {
+        let mut request = self.request(Method::POST, &["v1", "sessions", session, "sandbox"]);
+        if ask.create {
+            request = request.query(&[("create", true)]);
+        }
+        if let Some(agent) = &ask.agent {
+            request = request.query(&[("agent", agent)]);
+        }
+        if let Some(wait) = ask.wait {
+            request = request.query(&[("wait", wait)]);
+        }
+        self.json(request).await
+    }
+
+    /// As it is now; nothing is made.
+    pub async fn workspace_now(&self, session: &str) -> Result<Workspace> {
+        self.get(&["v1", "sessions", session, "sandbox"]).await
+    }
+
+    /// Its sandbox with all files; the session stays, and repeating it is fine.
+    pub async fn delete_workspace(&self, session: &str) -> Result<()> {
+        self.empty(self.request(Method::DELETE, &["v1", "sessions", session, "sandbox"])).await
+    }
+
     /// Returns when its sandbox is ready and its command runs; what fails leaves nothing behind. Repeating it with the same
     /// key returns the same session.
     pub async fn create_session(&self, request: &CreateSession, key: Option<&str>) -> Result<Begun> {

@@ -40,22 +40,14 @@ impl Engine {
         key: Option<IdempotencyKey>,
     ) -> Result<CreateOutcome, Problem> {
         let begun = Instant::now();
-        if self.inner.closing.is_cancelled() {
-            return Err(problem::shutting_down());
-        }
         let (template, from) = self.recipe(&request).await?;
-        let provider = self.inner.provider(&template.provider)?;
+        self.inner.provider(&template.provider)?;
         self.inner.check_gate(&template, &request)?;
         let mut new = plan(caller, request, template, from, key)?;
         if let Some(session) = session {
             (new.row.sandbox.session, new.marks) = session;
         }
-        let inner = self.inner.clone();
-        let made = self.inner.owners.spawn(async move { create(&inner, new, provider, begun).await });
-        made.await.map_err(|error| {
-            tracing::error!(%error, "creating a sandbox panicked");
-            Problem::new(Code::Internal, "Creating the sandbox failed.", "Look at the server's log.")
-        })?
+        self.inner.bear(new, begun).await
     }
 
     /// What it is to be made of: a template, or a snapshot with the template of its origin.
@@ -81,6 +73,22 @@ impl Engine {
             ));
         }
         Ok((row.template, Some(id)))
+    }
+}
+
+impl Inner {
+    /// Makes what was planned, in a task of its own.
+    pub(crate) async fn bear(self: &Arc<Self>, new: NewSandbox, begun: Instant) -> Result<CreateOutcome, Problem> {
+        if self.closing.is_cancelled() {
+            return Err(problem::shutting_down());
+        }
+        let provider = self.provider(&new.row.template.provider)?;
+        let inner = self.clone();
+        let made = self.owners.spawn(async move { create(&inner, new, provider, begun).await });
+        made.await.map_err(|error| {
+            tracing::error!(%error, "creating a sandbox panicked");
+            Problem::new(Code::Internal, "Creating the sandbox failed.", "Look at the server's log.")
+        })?
     }
 }
 
@@ -130,7 +138,7 @@ pub(crate) fn plan(
         expires_at: ttl.map(|ttl| expiry(now, ttl)).transpose()?,
     };
     let gate = GateRow { rules, secrets: request.secrets, certificate: String::new(), key: Vec::new() };
-    let (row, owner) = (SandboxRow { sandbox, template }, caller.owner.clone());
+    let (row, owner) = (SandboxRow { sandbox, template, lease: None }, caller.owner.clone());
     let marks = SessionMarks::default();
     Ok(NewSandbox { row, new_session, parent: request.parent, marks, owner, gate, key })
 }
@@ -214,6 +222,7 @@ pub(crate) fn spec(sandbox: &Sandbox, template: &Template) -> Spec {
         user: template.user,
         limits: template.limits.clone(),
         from: sandbox.from.clone(),
+        skills: template.skills.clone(),
     }
 }
 

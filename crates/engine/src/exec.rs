@@ -39,6 +39,16 @@ impl Collector {
 impl Engine {
     /// Dropping the future kills the process and all it started.
     pub async fn exec(&self, sandbox: &str, request: ExecRequest) -> Result<ExecResult, Problem> {
+        self.exec_telling(sandbox, request, |_| ()).await
+    }
+
+    /// The same, for one who wants to know of the process while it runs.
+    pub async fn exec_telling(
+        &self,
+        sandbox: &str,
+        request: ExecRequest,
+        begun: impl FnOnce(&ProcessId) + Send,
+    ) -> Result<ExecResult, Problem> {
         let cap = usize::try_from(request.max_output).ok().filter(|_| request.max_output <= MAX_OUTPUT_CAP);
         let cap = cap.ok_or_else(|| {
             Problem::new(
@@ -61,6 +71,7 @@ impl Engine {
         let launch = process::launch(&self.inner, &handle, start, Some(Collector::new(cap))).await?;
         let cancelled = launch.live.kill.clone().drop_guard();
         let started = launch.started.await.unwrap_or_else(|_| Err(problem::shutting_down()))?;
+        begun(&started.id);
 
         let mut progress = launch.live.progress.subscribe();
         let feed = async {

@@ -17,6 +17,8 @@ const RETRY: Duration = Duration::from_secs(5);
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 /// How long events, and records of what was deleted, are kept.
 const RETENTION: TimeDelta = TimeDelta::days(7);
+/// How long a conversation without a sandbox is kept that nobody asks for.
+const FORGOTTEN: TimeDelta = TimeDelta::days(30);
 
 pub(crate) async fn expire(inner: Arc<Inner>) {
     while !inner.closing.is_cancelled() {
@@ -55,6 +57,10 @@ async fn next(inner: &Inner) -> Duration {
 async fn delete(inner: &Inner, id: &SandboxId) -> bool {
     // Just now deleted by somebody else.
     let Some(handle) = inner.registry.by_id(id) else { return true };
+    // Just now used, which put it off.
+    if handle.record.borrow().expires_at.is_some_and(|at| at > Utc::now()) {
+        return true;
+    }
     match handle.ask(|reply| Verb::Delete(owner::expired(), reply)).await {
         Ok(()) => true,
         Err(problem) if problem.code == Code::SandboxGone => true,
@@ -72,6 +78,10 @@ pub(crate) async fn prune(inner: Arc<Inner>) {
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "old records cannot be pruned");
             }
+        }
+        match inner.forget(Utc::now() - FORGOTTEN).await {
+            Ok(sessions) => tracing::debug!(sessions, "forgotten conversations were deleted"),
+            Err(problem) => tracing::error!(%problem, "forgotten conversations cannot be deleted"),
         }
         tokio::select! {
             () = inner.closing.cancelled() => return,

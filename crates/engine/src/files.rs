@@ -32,6 +32,19 @@ impl Engine {
     }
 
     pub async fn list_directory(&self, sandbox: &str, path: &str) -> Result<Listing, Problem> {
+        let (listing, all) = self.list_some(sandbox, path, LONGEST_LISTING).await?;
+        if all {
+            return Ok(listing);
+        }
+        Err(Problem::new(
+            Code::TooLarge,
+            format!("`{}` has more than {LONGEST_LISTING} entries.", listing.path),
+            "List it with a command inside the sandbox, or take it out as a tar archive.",
+        ))
+    }
+
+    /// As many as these, in no order, and whether they are all.
+    pub async fn list_some(&self, sandbox: &str, path: &str, most: usize) -> Result<(Listing, bool), Problem> {
         let path = check::path(path)?;
         let handle = self.inner.handle(sandbox).await?;
         let mut inside = handle.enter().await?;
@@ -39,16 +52,12 @@ impl Engine {
         let mut found = inside.guest.list_directory(request).await.map_err(told)?.into_inner();
         let mut entries = Vec::new();
         while let Some(next) = found.message().await.map_err(told)? {
-            if entries.len() == LONGEST_LISTING {
-                return Err(Problem::new(
-                    Code::TooLarge,
-                    format!("`{path}` has more than {LONGEST_LISTING} entries."),
-                    "List it with a command inside the sandbox, or take it out as a tar archive.",
-                ));
+            if entries.len() == most {
+                return Ok((Listing { path, entries }, false));
             }
             entries.push(entry(next));
         }
-        Ok(Listing { path, entries })
+        Ok((Listing { path, entries }, true))
     }
 
     pub async fn read_file(

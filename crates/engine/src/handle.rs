@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use sandbar_api::{Code, Enforcement, Problem, ProcessId, Sandbox, SandboxId, SandboxState, SessionId, Template};
+use sandbar_api::{
+    Code, Enforcement, HumanDuration, Problem, ProcessId, Sandbox, SandboxId, SandboxState, SessionId, Template,
+};
 use sandbar_gateway::Authority;
 use sandbar_provider::{Guest, Provider, Spec};
 use tokio::{
@@ -51,6 +53,8 @@ impl Fate {
 pub(crate) struct Handle {
     pub(crate) id: SandboxId,
     pub(crate) template: Template,
+    /// How long each use as a workspace puts its expiry off.
+    pub(crate) lease: Option<HumanDuration>,
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) record: watch::Sender<Sandbox>,
     pub(crate) fate: watch::Sender<Fate>,
@@ -106,6 +110,7 @@ impl Handle {
         let handle = Self {
             id: row.sandbox.id.clone(),
             template: row.template,
+            lease: row.lease,
             provider,
             record: watch::Sender::new(row.sandbox),
             fate: watch::Sender::new(Fate::Alive),
@@ -136,6 +141,10 @@ impl Handle {
 
     pub(crate) fn session(&self) -> SessionId {
         self.record.borrow().session.clone()
+    }
+
+    pub(crate) fn is_of(&self, session: &SessionId) -> bool {
+        self.record.borrow().session == *session
     }
 
     /// Where programs inside find the gate.

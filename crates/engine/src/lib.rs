@@ -32,6 +32,7 @@ mod pump;
 mod reconcile;
 mod registry;
 mod restarts;
+mod runtimes;
 mod sandbox;
 mod search;
 mod sessions;
@@ -44,6 +45,7 @@ mod terminals;
 mod tests;
 mod tokens;
 mod webhooks;
+mod workspaces;
 
 use std::{collections::BTreeMap, fs::File, path::PathBuf, pin::Pin, sync::Arc};
 
@@ -63,6 +65,7 @@ pub use ports::Dialled;
 pub use search::{Hit, Hits, SearchQuery};
 pub use sessions::{SessionOutcome, SessionQuery};
 pub use terminals::{AttachAsk, Attached, Keyboard, Look, Recording, TranscriptQuery, Viewed, Viewer};
+pub use workspaces::{ConversationId, LIMIT as WORKSPACE_LIMIT, NewConversation, Workspace};
 
 /// Bytes on their way, a chunk at a time.
 pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, Problem>> + Send>>;
@@ -123,6 +126,7 @@ struct Inner {
     /// Something is to be started again that may be due before all others.
     restarts: Notify,
     beginnings: sessions::Beginnings,
+    workspaces: workspaces::Workspaces,
     /// A sandbox that can be idle changed its state.
     idle: Notify,
     /// Counts tokens that were revoked, for those whose calls last.

@@ -19,6 +19,7 @@ use crate::{
     store::{self, sqlite::SqliteStore},
     terminals::Terminals,
     webhooks::{self, Webhooks},
+    workspaces::Workspaces,
 };
 
 /// Why an engine cannot be opened.
@@ -100,6 +101,7 @@ impl Engine {
             expiry: Notify::new(),
             restarts: Notify::new(),
             beginnings: Beginnings::default(),
+            workspaces: Workspaces::default(),
             idle: Notify::new(),
             closing: CancellationToken::new(),
             halt: CancellationToken::new(),
@@ -122,6 +124,11 @@ impl Engine {
         webhooks::start(&engine.inner).await.map_err(OpenError::Store)?;
         engine.inner.tasks.spawn(expiry::prune(engine.inner.clone()));
         Ok(engine)
+    }
+
+    /// The directory that holds everything of this engine.
+    pub fn home(&self) -> &std::path::Path {
+        &self.inner.home
     }
 
     /// What only this server can have made, under a key of its own for each purpose.

@@ -22,7 +22,7 @@ use crate::{
     gate::{self, Door, Furnished},
     handle::{Fate, Handle},
     idle::Rest,
-    problem, signals,
+    problem, runtimes, signals,
     store::{SandboxRow, SnapshotRow},
 };
 
@@ -35,7 +35,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How long the ends of killed processes may take to be written down.
 const SETTLE: Duration = Duration::from_secs(10);
 /// How long a guest that was just started or found again may take to answer.
-const HELLO: Duration = Duration::from_secs(10);
+pub(crate) const HELLO: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Reasons that mark a deletion under way, so that a crash in the middle ends in a deletion.
@@ -242,6 +242,7 @@ impl Owner {
             gate::trust(&self.inner, &self.handle, guest.clone()).await?;
         }
         let door = self.serve_gate(listener).await?;
+        self.serve_runtimes(&guest, door.as_ref()).await?;
         Ok((guest, door))
     }
 
@@ -250,6 +251,10 @@ impl Owner {
         let Some(listener) = listener else { return Ok(None) };
         let known = self.inner.gates.ledger.know(&self.handle.session()).await?;
         gate::open(&self.inner, &self.handle, known, listener).map(Some)
+    }
+
+    pub(crate) async fn serve_runtimes(&self, guest: &Guest, door: Option<&Door>) -> Result<(), Problem> {
+        runtimes::serve(&self.inner, &self.handle, guest.clone(), door.map(|door| door.port)).await
     }
 
     async fn stop(&self, why: StateReason) -> Result<Sandbox, Problem> {
@@ -275,7 +280,8 @@ impl Owner {
                 tracing::debug!(sandbox = %self.handle.id, %error, "a sandbox is stopped without being thawed");
             }
             // Whoever does not end in time is killed with the sandbox.
-            let _in_time = time::timeout(GRACE, self.handle.pumps.wait()).await;
+            let drained = runtimes::drain(&self.handle, guest);
+            let _in_time = time::timeout(GRACE, async { tokio::join!(self.handle.pumps.wait(), drained) }).await;
         }
         self.handle.provider.stop(&self.handle.id).await.map_err(problem::from_provider)?;
         self.bury(Fate::Stopped).await?;

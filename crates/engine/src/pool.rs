@@ -18,7 +18,7 @@ use std::{
     },
 };
 
-use sandbar_api::{Code, Pool, Problem, SandboxId, StateReason, Template, pool::MAX_POOL};
+use sandbar_api::{Code, Idle, Pool, Problem, SandboxId, StateReason, Template, pool::MAX_POOL};
 use sha2::{Digest as _, Sha256};
 use tokio::{
     sync::{Notify, mpsc, oneshot, watch},
@@ -196,8 +196,9 @@ pub(crate) fn claiming() -> StateReason {
     owner::reason(CLAIMING, "Its workspace is being bound.")
 }
 
+/// What happens by the clock is the engine's to know: sandboxes that differ in nothing else can be made of the same member.
 fn digest(template: &Template) -> Option<Digest> {
-    let canonical = template.canonical().ok()?;
+    let canonical = Template { ttl: None, idle: Idle::default(), ..template.clone() }.canonical().ok()?;
     Some(Sha256::new().chain_update(canonical).chain_update(env!("CARGO_PKG_VERSION")).finalize().into())
 }
 

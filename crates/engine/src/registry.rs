@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use sandbar_api::{Problem, Sandbox, SandboxId, SandboxState};
+use sandbar_api::{Problem, Sandbox, SandboxId, SandboxState, SessionId};
 
 use crate::{Inner, handle::Handle, problem, store::SandboxFilter};
 
@@ -73,6 +73,16 @@ impl Registry {
 
     pub(crate) fn all(&self) -> Vec<Arc<Handle>> {
         self.read(|maps| maps.by_id.values().cloned().collect())
+    }
+
+    /// The newest sandbox of a session, unless it is not there for others yet.
+    pub(crate) fn newest_of(&self, session: &SessionId) -> Option<SandboxId> {
+        let newest = self.read(|maps| {
+            let of_it = maps.by_id.values().filter(|handle| handle.is_of(session));
+            // Not by id alone: one out of a pool has an id of before.
+            of_it.max_by_key(|handle| (handle.record.borrow().created_at, handle.id.clone())).cloned()
+        });
+        newest.filter(|handle| handle.state() != SandboxState::Creating).map(|handle| handle.id.clone())
     }
 
     pub(crate) fn count(&self) -> HashMap<SandboxState, u64> {

@@ -170,6 +170,24 @@ impl Engine {
         self.inner.show(row).await
     }
 
+    /// Which session that is, as [`Self::session`] finds it, and its newest sandbox: where its agents work. Asked for with
+    /// each call of a tool, so the store is left alone where memory knows.
+    pub async fn session_place(&self, caller: &Caller, of: &str) -> Result<(SessionId, Option<SandboxId>), Problem> {
+        let id = of.parse().ok().filter(|id| caller.role != Role::Agent || caller.session.as_ref() == Some(id));
+        if let Some(id) = id
+            && let Some(sandbox) = self.inner.registry.newest_of(&id)
+        {
+            self.inner.used(&sandbox).await;
+            return Ok((id, Some(sandbox)));
+        }
+        let session = self.session(caller, of).await?;
+        let sandbox = session.sandboxes.into_iter().next_back();
+        if let Some(sandbox) = &sandbox {
+            self.inner.used(sandbox).await;
+        }
+        Ok((session.id, sandbox))
+    }
+
     /// Returns when its sandboxes are gone; deleting it again is no error. Sessions below it stay, and what they use
     /// counts for it as before.
     pub async fn delete_session(&self, of: &str) -> Result<(), Problem> {
@@ -214,7 +232,7 @@ impl Inner {
         self.show(row).await
     }
 
-    async fn show(&self, row: SessionRow) -> Result<Session, Problem> {
+    pub(crate) async fn show(&self, row: SessionRow) -> Result<Session, Problem> {
         let belongings = self.store.belongings(&row.id).await?;
         // What is in memory may be ahead of what is written.
         let (tokens_used, micros) = match self.gates.ledger.spent(&row.id) {
@@ -223,13 +241,23 @@ impl Inner {
         };
         let (restarting, crash_loops) = self.dying(&row.id).await?;
         let (sandboxes, states): (Vec<SandboxId>, Vec<SandboxState>) = belongings.sandboxes.into_iter().unzip();
+        let state = match SessionState::of(states) {
+            // A conversation waits for its next sandbox.
+            SessionState::Ended if row.conversation.is_some() && row.deleted_at.is_none() => SessionState::Idle,
+            state => state,
+        };
+        let (agent, external) = row.conversation.map(|known| (known.agent, known.external)).unzip();
+        let (user, external_id) = external.flatten().map(|external| (external.user, external.id)).unzip();
         Ok(Session {
             id: row.id,
             name: row.marks.name,
             owner: row.owner,
-            state: SessionState::of(states),
+            state,
             labels: row.marks.labels,
             parent: row.parent,
+            agent,
+            user,
+            external_id,
             created_at: row.created_at,
             deleted_at: row.deleted_at,
             sandboxes,
@@ -265,7 +293,7 @@ impl Inner {
     }
 
     /// The store deletes it when it is empty, so that a sandbox that joins meanwhile goes too.
-    async fn end_session(&self, id: &SessionId, why: StateReason) -> Result<(), Problem> {
+    pub(crate) async fn end_session(&self, id: &SessionId, why: StateReason) -> Result<(), Problem> {
         loop {
             match self.store.delete_session(id).await? {
                 Deletion::Inhabited(sandboxes) => {
@@ -273,6 +301,8 @@ impl Inner {
                 }
                 Deletion::Now(withdrawn) => {
                     withdrawn.iter().for_each(|approval| self.gates.approvals.ended(approval));
+                    // Its tokens are gone with it.
+                    self.revoked.send_modify(|count| *count += 1);
                     return Ok(());
                 }
                 Deletion::Before => return Ok(()),
@@ -280,7 +310,7 @@ impl Inner {
         }
     }
 
-    async fn remove(&self, sandbox: &SandboxId, why: StateReason) -> Result<(), Problem> {
+    pub(crate) async fn remove(&self, sandbox: &SandboxId, why: StateReason) -> Result<(), Problem> {
         let Some(handle) = self.registry.by_id(sandbox) else {
             // It has gone this very moment; or nobody is there who could delete it.
             let row = self.store.sandbox(sandbox).await?;
@@ -296,7 +326,7 @@ impl Inner {
     }
 
     /// In a task of its own, which a caller who goes away does not stop halfway.
-    async fn whole<T: Send + 'static>(
+    pub(crate) async fn whole<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
@@ -354,7 +384,7 @@ fn cursor(text: &str) -> Result<SessionId, Problem> {
     })
 }
 
-fn not_yours() -> Problem {
+pub(crate) fn not_yours() -> Problem {
     Problem::new(
         Code::Forbidden,
         "An agent's token sees its own session only.",

@@ -13,6 +13,8 @@ const PREFIX: &str = "sbt_";
 const LONGEST_NAME: usize = 64;
 /// Before the id of a token that owns something.
 const OWNER: &str = "token:";
+/// The owner of what was made over the Unix socket.
+const SOCKET: &str = "socket";
 /// Clocks are set now and then.
 const RECHECK: Duration = Duration::from_secs(60);
 
@@ -88,8 +90,7 @@ impl Engine {
         loop {
             revoked.mark_unchanged();
             let now = clock::now();
-            let tokens = self.inner.store.tokens().await?;
-            let token = tokens.into_iter().find(|token| token.id.as_str() == id);
+            let token = self.inner.store.token_of(id).await?;
             let left = match token.map(|token| token.expires_at) {
                 None => return Ok(()),
                 Some(None) => RECHECK,
@@ -104,6 +105,13 @@ impl Engine {
                 () = time::sleep(left) => {}
             }
         }
+    }
+
+    /// Whether what this owner was given still counts: a token's until it is revoked or expires.
+    pub async fn is_valid(&self, owner: &str) -> Result<bool, Problem> {
+        let Some(id) = owner.strip_prefix(OWNER) else { return Ok(owner == SOCKET) };
+        let token = self.inner.store.token_of(id).await?;
+        Ok(token.is_some_and(|token| token.expires_at.is_none_or(|at| clock::now() < at)))
     }
 
     /// Looked up by digest: how long that takes says nothing about the secret.
@@ -121,12 +129,12 @@ impl Engine {
 }
 
 /// Base64 for URLs, without padding: no shell, header or cookie gives it a meaning.
-fn secret(random: [u8; 32]) -> String {
+pub(crate) fn secret(random: [u8; 32]) -> String {
     let text = sandbar_api::bytes::encode(&random).replace('+', "-").replace('/', "_");
     format!("{PREFIX}{}", text.trim_end_matches('='))
 }
 
-fn digest(secret: &str) -> [u8; 32] {
+pub(crate) fn digest(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
 }
 

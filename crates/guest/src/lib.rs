@@ -24,6 +24,8 @@ mod probe;
 mod process;
 pub mod protocol;
 mod ring;
+mod runtimes;
+mod search;
 mod service;
 mod sink;
 mod stdio;
@@ -44,8 +46,8 @@ use tokio::net::UnixListener;
 use tonic::transport::Server;
 
 use crate::{
-    children::Parent, command::User, protocol::guest_server::GuestServer, service::Service, table::Table,
-    workload::Workload,
+    children::Parent, command::User, protocol::guest_server::GuestServer, runtimes::Runtimes, service::Service,
+    table::Table, workload::Workload,
 };
 
 pub use crate::gate::Gate;
@@ -103,8 +105,9 @@ fn serve(setup: Setup) -> Result<std::convert::Infallible, Box<dyn std::error::E
             sandbox_id: setup.sandbox_id,
             version: setup.version,
             boot_id: boot_id()?,
-            table: Arc::new(Table::new(forker.clone(), user)),
+            table: Arc::new(Table::new(forker.clone(), Arc::new(user))),
             forker,
+            runtimes: Runtimes::default(),
             trust: setup.trust,
             gate: gate::port(setup.gate.as_ref())?,
         };

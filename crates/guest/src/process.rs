@@ -65,6 +65,14 @@ pub(crate) struct State {
     pub(crate) forgotten: bool,
 }
 
+impl State {
+    fn give_up(&mut self) {
+        self.forgotten = true;
+        self.ring = Ring::new();
+        self.answers = Answers::default();
+    }
+}
+
 /// What a follower does next.
 pub(crate) enum Next {
     Output(Piece),
@@ -215,11 +223,15 @@ impl Process {
             if state.exit.is_none() {
                 return Err(Fault::new(Code::WrongState, format!("Process {} is still running.", self.id)));
             }
-            state.forgotten = true;
-            state.ring = Ring::new();
-            state.answers = Answers::default();
+            state.give_up();
             Ok(())
         })
+    }
+
+    /// Nobody will ask for it again, though it may still run: what it writes is thrown away, and its record goes when it
+    /// has ended.
+    pub(crate) fn abandon(&self) {
+        self.change(State::give_up);
     }
 }
 

@@ -4,6 +4,13 @@
 
 tonic::include_proto!("sandbar.guest.v1");
 
+/// Of agent-sandbox, for its clients.
+pub mod process {
+    tonic::include_proto!("process.v1");
+
+    pub(crate) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/process.bin"));
+}
+
 /// Raised when a method or field is added; never lowered, never reused.
 pub const VERSION: u32 = 5;
 

@@ -14,7 +14,8 @@ use crate::{
     follow, input, probe,
     process::Order,
     protocol::{self as wire, guest_server::Guest},
-    sys,
+    runtimes::Runtimes,
+    search, sys,
     table::Table,
     trust,
     worker::{self, Frame, Receiver, Worker},
@@ -26,13 +27,14 @@ pub(crate) struct Service {
     pub(crate) boot_id: String,
     pub(crate) table: Arc<Table>,
     pub(crate) forker: Forker,
+    pub(crate) runtimes: Runtimes,
     pub(crate) trust: Option<OwnedFd>,
     /// The port of the way out.
     pub(crate) gate: Option<u16>,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
-type Items<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(crate) type Answer<T> = Result<Response<T>, Status>;
+pub(crate) type Items<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl Guest for Service {
@@ -95,7 +97,9 @@ impl Guest for Service {
             }
             Ok(reason) => reason,
         };
-        Ok(Response::new(wire::RelieveReply { process_id: self.table.relieve(reason).await? }))
+        let mut minded = self.table.minded();
+        minded.extend(self.runtimes.minded());
+        Ok(Response::new(wire::RelieveReply { process_id: Table::relieve(minded, reason).await? }))
     }
 
     async fn signal(&self, request: Request<wire::SignalRequest>) -> Answer<wire::SignalReply> {
@@ -145,7 +149,9 @@ impl Guest for Service {
         let mut worker = self.work(Job::Stat { path }).await?;
         match worker.receiver.next().await? {
             Frame::Entry(entry) => Ok(Response::new(entry)),
-            Frame::Data(_) | Frame::Done(_) => Err(Fault::new(Code::Internal, "The file worker told nothing.").into()),
+            Frame::Data(_) | Frame::Found(_) | Frame::Done(_) => {
+                Err(Fault::new(Code::Internal, "The file worker told nothing.").into())
+            }
         }
     }
 
@@ -156,7 +162,7 @@ impl Guest for Service {
         let worker = self.work(Job::List { path }).await?;
         items(worker.receiver, |frame| match frame {
             Frame::Entry(entry) => Some(entry),
-            Frame::Data(_) | Frame::Done(_) => None,
+            Frame::Data(_) | Frame::Found(_) | Frame::Done(_) => None,
         })
         .await
     }
@@ -221,12 +227,18 @@ impl Guest for Service {
 
     type SearchStream = Items<wire::SearchReply>;
 
-    async fn search(&self, _: Request<wire::SearchRequest>) -> Answer<Self::SearchStream> {
-        Err(Status::unimplemented("search"))
+    async fn search(&self, request: Request<wire::SearchRequest>) -> Answer<Self::SearchStream> {
+        search::replies(&self.forker, request.into_inner()).await
     }
 
-    async fn serve(&self, _: Request<wire::ServeRequest>) -> Answer<wire::ServeReply> {
-        Err(Status::unimplemented("serve"))
+    async fn serve(&self, request: Request<wire::ServeRequest>) -> Answer<wire::ServeReply> {
+        self.runtimes.serve(request.into_inner(), &self.table, &self.forker, self.gate)?;
+        Ok(Response::new(wire::ServeReply {}))
+    }
+
+    async fn drain(&self, _: Request<wire::DrainRequest>) -> Answer<wire::DrainReply> {
+        self.runtimes.drain().await;
+        Ok(Response::new(wire::DrainReply {}))
     }
 
     type DialStream = Items<wire::DialReply>;
@@ -254,13 +266,13 @@ fn file_data(frame: Frame) -> Option<wire::FileData> {
     match frame {
         Frame::Entry(entry) => Some(wire::FileData { entry: Some(entry), data: Bytes::new() }),
         Frame::Data(data) => Some(wire::FileData { entry: None, data }),
-        Frame::Done(_) => None,
+        Frame::Found(_) | Frame::Done(_) => None,
     }
 }
 
 /// A worker's frames up to its last one, for which `item` gives nothing. Waits for the first, so that what cannot be
 /// done at all is the call's own error.
-async fn items<T: Send + 'static>(mut receiver: Receiver, item: fn(Frame) -> Option<T>) -> Answer<Items<T>> {
+pub(crate) async fn items<T: Send + 'static>(mut receiver: Receiver, item: fn(Frame) -> Option<T>) -> Answer<Items<T>> {
     let first = item(receiver.next().await?);
     let stream = stream::unfold(Some((receiver, first)), move |state| async move {
         let (mut receiver, ready) = state?;

@@ -19,11 +19,11 @@ pub(crate) struct Table {
     /// Those that were forgotten stay as long as something they started lives, so that it can be killed.
     processes: Mutex<BTreeMap<String, Arc<Process>>>,
     forker: Forker,
-    user: User,
+    user: Arc<User>,
 }
 
 impl Table {
-    pub(crate) fn new(forker: Forker, user: User) -> Self {
+    pub(crate) fn new(forker: Forker, user: Arc<User>) -> Self {
         Self { processes: Mutex::new(BTreeMap::new()), forker, user }
     }
 
@@ -42,8 +42,8 @@ impl Table {
         process.started().await
     }
 
-    /// In a task of its own: a caller that goes away neither stops a start nor loses it.
-    fn launch(self: &Arc<Self>, request: StartRequest) -> Arc<Process> {
+    /// In a task of its own: a caller that goes away neither stops a start nor loses it. The id must be new.
+    pub(crate) fn launch(self: &Arc<Self>, request: StartRequest) -> Arc<Process> {
         let input = match (&request.terminal, request.stdin) {
             (Some(_), _) => Input::Terminal,
             (None, true) => Input::Pipe,
@@ -85,13 +85,37 @@ impl Table {
         processes.values().filter(|process| !process.state().forgotten).map(|process| process.status()).collect()
     }
 
-    /// Kills the process with the most descendants and returns its id, which is empty when nothing runs. Forks nothing, so
+    /// An empty one, for processes of the same user that this one is not to list.
+    pub(crate) fn beside(&self) -> Self {
+        Self::new(self.forker.clone(), Arc::clone(&self.user))
+    }
+
+    /// All that have something alive, with the pids of their minders.
+    pub(crate) fn minded(&self) -> Vec<(i32, Arc<Process>)> {
+        let processes = self.processes();
+        processes.values().filter_map(|own| Some((own.state().minder?, Arc::clone(own)))).collect()
+    }
+
+    /// Also those that were forgotten and live.
+    pub(crate) fn count(&self) -> usize {
+        self.processes().len()
+    }
+
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.processes().contains_key(id)
+    }
+
+    /// Takes away the record of a process that nobody asks for any more; see `Process::abandon`.
+    pub(crate) fn abandon(&self, process: &Process) {
+        process.abandon();
+        if !process.is_supervised() {
+            self.processes().remove(&process.id);
+        }
+    }
+
+    /// Kills the one with the most descendants and returns its id, which is empty when nothing runs. Forks nothing, so
     /// that it works where nothing can be forked any more.
-    pub(crate) async fn relieve(&self, reason: ExitReason) -> Result<String, Fault> {
-        let minded: Vec<(i32, Arc<Process>)> = {
-            let processes = self.processes();
-            processes.values().filter_map(|own| Some((own.state().minder?, Arc::clone(own)))).collect()
-        };
+    pub(crate) async fn relieve(minded: Vec<(i32, Arc<Process>)>, reason: ExitReason) -> Result<String, Fault> {
         let minders: Vec<i32> = minded.iter().map(|(minder, _)| *minder).collect();
         let counts = tree::count_below(&minders).map_err(Fault::internal("look for what runs"))?;
         let mut candidates: Vec<_> = counts.into_iter().zip(minded).filter(|(count, _)| *count > 0).collect();

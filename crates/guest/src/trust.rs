@@ -56,7 +56,7 @@ async fn read(forker: &Forker, path: &str) -> Result<Vec<u8>, Fault> {
     loop {
         match worker.receiver.next().await? {
             Frame::Data(data) => bytes.extend_from_slice(&data),
-            Frame::Entry(_) => {}
+            Frame::Entry(_) | Frame::Found(_) => {}
             Frame::Done(_) => return Ok(bytes),
         }
     }

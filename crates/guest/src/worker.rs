@@ -24,9 +24,10 @@ use crate::{
     error::{Code, Fault},
     files::{
         Errand, Job,
+        below::Ask,
         frames::{HEADER, Kind, header, parse_header},
     },
-    protocol::{CHUNK, Entry},
+    protocol::{CHUNK, Entry, SearchReply},
 };
 
 /// Fewer switches between guest and worker on large files; the kernel may refuse it to an ordinary user with many pipes.
@@ -34,7 +35,7 @@ const PIPE_SIZE: usize = 4 * CHUNK;
 /// A worker that writes removes its draft when its input breaks off; only one that does not is killed.
 const CLEANUP_TIME: Duration = Duration::from_secs(5);
 const FRAME_BUFFER: usize = 8 * 1024;
-/// Larger than any entry: a name and a link target.
+/// Larger than any entry or hit: a name and a link target, a path and a line.
 const MAX_FRAME: usize = 2 * CHUNK;
 
 pub(crate) struct Worker {
@@ -45,13 +46,16 @@ pub(crate) struct Worker {
 pub(crate) enum Frame {
     Data(Bytes),
     Entry(Entry),
+    Found(SearchReply),
     Done(u64),
 }
 
 impl Worker {
     pub(crate) async fn start(forker: &Forker, job: Job) -> Result<Self, Fault> {
-        let cleans_up = matches!(job, Job::Write { .. });
-        let large = matches!(job, Job::Write { .. } | Job::Read { .. } | Job::Pack { .. } | Job::Unpack { .. });
+        let writes_below = matches!(&job, Job::Below(below) if matches!(below.ask, Ask::Write { .. }));
+        let reads_below = matches!(&job, Job::Below(below) if matches!(below.ask, Ask::Read(_)));
+        let cleans_up = writes_below || matches!(job, Job::Write { .. });
+        let large = cleans_up || reads_below || matches!(job, Job::Read { .. } | Job::Pack { .. } | Job::Unpack { .. });
         let (inbox, to_worker) = open_pipe(large)?;
         let (from_worker, outbox) = open_pipe(large)?;
         let child = forker
@@ -108,6 +112,7 @@ impl Receiver {
         match kind {
             Kind::Data => Ok(Frame::Data(payload.freeze())),
             Kind::Entry => Entry::decode(payload.freeze()).map(Frame::Entry).map_err(|_| garbled()),
+            Kind::Found => SearchReply::decode(payload.freeze()).map(Frame::Found).map_err(|_| garbled()),
             Kind::Done => {
                 let number = payload.as_ref().try_into().map_err(|_| garbled())?;
                 Ok(Frame::Done(u64::from_le_bytes(number)))
@@ -152,7 +157,7 @@ impl Receiver {
     pub(crate) async fn done(&mut self) -> Result<u64, Fault> {
         match self.next().await? {
             Frame::Done(number) => Ok(number),
-            Frame::Data(_) | Frame::Entry(_) => {
+            Frame::Data(_) | Frame::Entry(_) | Frame::Found(_) => {
                 Err(Fault::new(Code::Internal, "The file worker's answer makes no sense."))
             }
         }

@@ -142,6 +142,7 @@ pub(crate) struct Opened {
     pub directory: OwnedFd,
     pub lower: OwnedFd,
     pub workspace: Option<(OwnedFd, Bound)>,
+    pub skills: Option<(OwnedFd, Bound)>,
     pub image: Option<OwnedFd>,
 }
 
@@ -150,11 +151,12 @@ pub(crate) fn open(path: &Path, record: &Record, spec: &Spec) -> Result<Opened, 
         WorkspaceSource::Empty => None,
         WorkspaceSource::Bind { path } => Some(bound(path)?),
     };
+    let skills = spec.skills.as_deref().map(skills).transpose()?;
     let image = match record.data {
         Data::Image => Some(open_image(&path.join(disk::IMAGE))?),
         Data::Plain | Data::Subvolume => None,
     };
-    Ok(Opened { directory: open_path(path)?, lower: open_path(&record.lower)?, workspace, image })
+    Ok(Opened { directory: open_path(path)?, lower: open_path(&record.lower)?, workspace, skills, image })
 }
 
 pub(crate) fn bound(path: &str) -> Result<(OwnedFd, Bound), Error> {
@@ -162,6 +164,18 @@ pub(crate) fn bound(path: &str) -> Result<(OwnedFd, Bound), Error> {
         what: format!("workspace {path}"),
         cause: error.to_string(),
         fix: "Bind an existing directory whose path has no symbolic link in it.".into(),
+    })
+}
+
+/// Links are not followed to it: who can write to a directory above could put one in its place.
+fn skills(path: &str) -> Result<(OwnedFd, Bound), Error> {
+    Bound::find(path).map_err(|error| {
+        let real = Path::new(path).canonicalize();
+        let fix = match real {
+            Ok(real) if real.is_dir() => format!("Name it in the template without symbolic links: {}.", real.display()),
+            _ => "Name an existing directory of the server's host in the template, or leave `skills` out.".into(),
+        };
+        Error::BadSpec { what: format!("the directory of skills {path}"), cause: error.to_string(), fix }
     })
 }
 

@@ -13,7 +13,7 @@ use rustix::{
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
     process::Signal,
 };
-use sandbar_api::{Root, User};
+use sandbar_api::{Layer, Requirement, Root, User};
 
 use crate::{
     boot::{self, Boot},
@@ -45,6 +45,7 @@ struct Parts {
     directory: OwnedFd,
     lower: OwnedFd,
     workspace: Option<OwnedFd>,
+    skills: Option<OwnedFd>,
     image: Option<OwnedFd>,
     layers: Vec<OwnedFd>,
     groups: Option<Groups>,
@@ -62,6 +63,7 @@ impl Parts {
         let directory = fds.next()?;
         let lower = fds.next()?;
         let workspace = if launch.workspace.is_some() { Some(fds.next()?) } else { None };
+        let skills = if launch.skills.is_some() { Some(fds.next()?) } else { None };
         let image = if launch.data == Data::Image { Some(fds.next()?) } else { None };
         let layers: Vec<_> = fds.by_ref().take(launch.layers.len()).collect();
         let groups = match launch.groups {
@@ -73,7 +75,7 @@ impl Parts {
             None => None,
         };
         let whole = layers.len() == launch.layers.len() && groups.is_some() == launch.groups.is_some();
-        whole.then_some(Self { directory, lower, workspace, image, layers, groups })
+        whole.then_some(Self { directory, lower, workspace, skills, image, layers, groups })
     }
 }
 
@@ -162,6 +164,16 @@ fn trees(pid: i32, base: u32, launch: &Launch, parts: &Parts) -> Result<Vec<Owne
     }
     if let (Some(tree), Some(bound)) = (&parts.workspace, &launch.workspace) {
         trees.push(workspace(tree, bound.owner, launch.uids, launch.user)?);
+    }
+    if let Some(skills) = &parts.skills {
+        // Nobody inside owns any of it: what the host keeps from everybody, it keeps from every sandbox. Who keeps the
+        // capability to mount could make it writable again.
+        let mounts = launch.user == User::Root && launch.asked(Layer::Capabilities) == Requirement::Off;
+        let map = mounts.then(|| idmap::nobodys(base)).transpose();
+        let map = map.map_err(Failure::at(Step::Idmap, "map the owners of the skills"))?;
+        let tree = idmap::readable(skills, map.as_ref());
+        let step = if mounts { Step::Idmap } else { Step::Skills };
+        trees.push(tree.map_err(Failure::at(step, "show the skills"))?);
     }
     if let Some(image) = &parts.image {
         let mount =

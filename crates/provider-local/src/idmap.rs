@@ -13,6 +13,9 @@ use crate::{
     uids,
 };
 
+/// The last uid there is, and no file's.
+const UNUSED: u32 = u32::MAX - 1;
+
 const QUIET: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 
 /// A private copy of the mount at `directory`, not yet anywhere in the tree. Not recursive: mounts inside stay outside.
@@ -20,6 +23,13 @@ pub(crate) fn detached(directory: impl AsFd, idmap: Option<&OwnedFd>) -> io::Res
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = open_tree(directory, "", flags)?;
     sys::mount_setattr(&tree, QUIET, Reach::Alone, idmap)?;
+    Ok(tree)
+}
+
+/// The same, and nothing can be written to it.
+pub(crate) fn readable(directory: impl AsFd, idmap: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    let tree = detached(directory, idmap)?;
+    sys::mount_setattr(&tree, libc::MOUNT_ATTR_RDONLY, Reach::Alone, None)?;
     Ok(tree)
 }
 
@@ -32,6 +42,11 @@ pub(crate) fn shift(mount: OwnedFd, map: &OwnedFd) -> io::Result<OwnedFd> {
 /// Files of `owner` on disk appear as `user` of the host.
 pub(crate) fn single(owner: (u32, u32), user: u32) -> io::Result<OwnedFd> {
     map((owner.0, owner.1), user, 1)
+}
+
+/// Files appear as nobody's, which the kernel lets nobody write to, whatever their modes say.
+pub(crate) fn nobodys(user: u32) -> io::Result<OwnedFd> {
+    map((UNUSED, UNUSED), user, 1)
 }
 
 /// Files of one sandbox's users appear as those of another's.

@@ -16,7 +16,7 @@ pub(crate) enum Request {
 }
 
 /// Start a guest. Comes with descriptors, in this order: the sandbox's directory, the lower layer, a bound workspace if
-/// there is one, the image if there is one, each layer, and of groups the guest's, the workload's and those to join.
+/// there is one, the skills and the image likewise, each layer, and of groups the guest's, the workload's and those to join.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Launch {
     pub id: SandboxId,
@@ -25,6 +25,8 @@ pub(crate) struct Launch {
     pub root: RootKind,
     pub user: User,
     pub workspace: Option<Bound>,
+    /// What is seen at /skills, read-only.
+    pub skills: Option<Bound>,
     pub data: Data,
     /// Where the lower layer is: who has one uid opens it again by its path.
     pub lower: PathBuf,

@@ -49,6 +49,10 @@ impl Local {
             fds.push(directory);
             bound
         });
+        let skills = opened.skills.map(|(directory, bound)| {
+            fds.push(directory);
+            bound
+        });
         fds.extend(opened.image);
         let mut layers = Vec::new();
         for id in &record.layers {
@@ -72,6 +76,7 @@ impl Local {
             },
             user: spec.user,
             workspace,
+            skills,
             data: record.data,
             lower: record.lower.clone(),
             layers,

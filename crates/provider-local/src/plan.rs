@@ -1,6 +1,6 @@
 //! What a new sandbox will be: whether this host and this combination can do what its spec asks, before anything is made.
 
-use std::path::Path;
+use std::path::{Component, Path};
 
 use sandbar_api::{Layer, Requirement, Root, User, WorkspaceSource};
 use sandbar_provider::{Error, Spec};
@@ -23,12 +23,8 @@ impl Local {
         if !real.is_dir() {
             return Err(bad("it is not a directory".into(), "Bind a directory."));
         }
-        let home = self.shared.directory.parent().unwrap_or(&self.shared.directory);
-        if home.starts_with(&real) || real.starts_with(home) {
-            return Err(bad(
-                format!("it overlaps Sandbar's home {}", home.display()),
-                "Bind a directory that neither contains the home nor lies in it.",
-            ));
+        if let Some(cause) = self.overlaps_home(&real) {
+            return Err(bad(cause, "Bind a directory that neither contains the home nor lies in it."));
         }
         match real.into_os_string().into_string() {
             Ok(path) => Ok(WorkspaceSource::Bind { path }),
@@ -36,8 +32,30 @@ impl Local {
         }
     }
 
+    /// The same for skills, which are found by their path as it is written.
+    fn check_skills(&self, path: &str) -> Result<(), Error> {
+        let written = Path::new(path);
+        let cause = if !written.is_absolute() || written.components().any(|part| part == Component::ParentDir) {
+            Some("its path is not absolute, or has a `..` in it".to_owned())
+        } else {
+            self.overlaps_home(written)
+        };
+        let what = || format!("the directory of skills {path}");
+        let fix = "Name a directory in the template that neither contains Sandbar's home nor lies in it.";
+        cause.map_or(Ok(()), |cause| Err(Error::BadSpec { what: what(), cause, fix: fix.into() }))
+    }
+
+    fn overlaps_home(&self, path: &Path) -> Option<String> {
+        let home = self.shared.directory.parent().unwrap_or(&self.shared.directory);
+        let overlaps = home.starts_with(path) || path.starts_with(home);
+        overlaps.then(|| format!("it overlaps Sandbar's home {}", home.display()))
+    }
+
     /// What this host, or this combination, cannot do is refused before anything is made.
     pub(crate) fn check(&self, spec: &Spec) -> Result<(), Error> {
+        if let Some(path) = &spec.skills {
+            self.check_skills(path)?;
+        }
         let ranges = self.shared.register.has_ranges();
         let unprivileged = |layer: &'static str, cause: &str| {
             let (cause, fix) = (cause.to_owned(), "Run `sandbar up` as root.".to_owned());

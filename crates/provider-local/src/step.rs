@@ -18,6 +18,7 @@ pub(crate) enum Step {
     Proc,
     Dev,
     Workspace,
+    Skills,
     Disk,
     Layers,
     ReadOnly,
@@ -63,7 +64,7 @@ impl Failure {
             }
             Step::Idmap => (
                 "idmapped mounts",
-                "Keep Sandbar's home, images and bound workspaces on ext4, xfs, btrfs or tmpfs (kernel 6.3 or newer).",
+                "Keep Sandbar's home, images, bound workspaces and skills on ext4, xfs, btrfs or tmpfs (kernel 6.3 or newer).",
             ),
             Step::Mounts | Step::Pivot => (
                 "mount view",
@@ -81,6 +82,10 @@ impl Failure {
             Step::Workspace => (
                 "workspace",
                 "The workspace must be a directory that the server may read, with nothing mounted below it.",
+            ),
+            Step::Skills => (
+                "skills",
+                "Skills must be a directory that the server may read, with nothing mounted below it; and a root that was written to before must have a directory at /skills, or nothing.",
             ),
             Step::Disk => (
                 "disk limit",

@@ -38,6 +38,8 @@ const BYTES_PER_FILE: u64 = 4096;
 const LEAST_FILES: u64 = 1024;
 /// Of the few thousand that all of the host's terminals share.
 const MAX_TERMINALS: &str = "256";
+/// Where a sandbox has them, from its root on.
+const SKILLS: &str = "skills";
 /// A directory that every host has and no sandbox sees: what an overlay is made of is stacked there, in this mount
 /// namespace alone, and goes with the old root.
 const STACK: &str = "/sys";
@@ -47,6 +49,7 @@ struct Trees {
     lower: OwnedFd,
     overlaid: Vec<OwnedFd>,
     workspace: Option<OwnedFd>,
+    skills: Option<OwnedFd>,
     image: Option<OwnedFd>,
     layers: Vec<OwnedFd>,
 }
@@ -64,12 +67,14 @@ impl Trees {
     fn given(launch: &Launch, made: Vec<OwnedFd>) -> Option<Self> {
         let mut made = made.into_iter();
         let lower = made.next()?;
-        let rest = usize::from(launch.workspace.is_some()) + usize::from(launch.data == Data::Image);
+        let rest = [launch.workspace.is_some(), launch.skills.is_some(), launch.data == Data::Image];
+        let rest: usize = rest.into_iter().map(usize::from).sum();
         let count = made.len().checked_sub(rest + launch.layers.len())?;
         let overlaid = made.by_ref().take(count).collect();
         let workspace = launch.workspace.as_ref().and_then(|_| made.next());
+        let skills = launch.skills.as_ref().and_then(|_| made.next());
         let image = if launch.data == Data::Image { made.next() } else { None };
-        Some(Self { lower, overlaid, workspace, image, layers: made.collect() })
+        Some(Self { lower, overlaid, workspace, skills, image, layers: made.collect() })
     }
 
     fn own(launch: &Launch) -> Result<Self, Failure> {
@@ -79,10 +84,12 @@ impl Trees {
             // Opened again: the server's descriptor belongs to another mount namespace, where we may not mount.
             bound.open().and_then(|workspace| idmap::detached(workspace, None))
         });
+        let skills = launch.skills.as_ref().map(|bound| bound.open().and_then(|skills| idmap::readable(skills, None)));
         Ok(Self {
             lower: lower.map_err(Failure::at(Step::Root, "open the lower layer"))?,
             overlaid: Vec::new(),
             workspace: workspace.transpose().map_err(Failure::at(Step::Workspace, "open the workspace"))?,
+            skills: skills.transpose().map_err(Failure::at(Step::Skills, "open the skills"))?,
             image: None,
             layers: layers.collect::<io::Result<_>>().map_err(Failure::at(Step::Layers, "open the layers"))?,
         })
@@ -152,6 +159,9 @@ pub(crate) fn build(launch: &Launch, made: Vec<OwnedFd>) -> Result<(), Failure> 
     memory("tmp", launch.tmp_size.unwrap_or(TMP_SIZE), "1777", 0, quiet).map_err(at(Step::Mounts, "make /tmp"))?;
     memory("run", RUN_SIZE, "755", 0, quiet).map_err(at(Step::Mounts, "make /run"))?;
     attach(&workspace, "workspace").map_err(at(Step::Workspace, "attach the workspace"))?;
+    if let Some(skills) = &trees.skills {
+        place_of_skills().and_then(|()| attach(skills, SKILLS)).map_err(at(Step::Skills, "attach the skills"))?;
+    }
     if !trees.layers.is_empty() {
         identity().map_err(at(Step::Root, "give the copy an identity of its own"))?;
     }
@@ -254,6 +264,14 @@ fn image_parts(uids: Uids) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whoever was root inside may have put something else in its place, which is not followed.
+fn place_of_skills() -> io::Result<()> {
+    match fs::create_dir(SKILLS) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && fs::symlink_metadata(SKILLS)?.is_dir() => Ok(()),
+        made => made,
+    }
 }
 
 /// A tmpfs of a size, with a bound on the number of its files too.

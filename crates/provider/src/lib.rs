@@ -34,6 +34,10 @@ pub struct Spec {
     pub limits: Limits,
     /// Its first files are those of this snapshot.
     pub from: Option<SnapshotId>,
+    /// A directory of the host that is seen at `/skills`, read-only. Its path has no symbolic link in it, and it is found
+    /// anew whenever the sandbox starts.
+    #[serde(default)]
+    pub skills: Option<String>,
 }
 
 impl Spec {
@@ -48,6 +52,7 @@ impl Spec {
             user: User::Agent,
             limits: Limits::default(),
             from: None,
+            skills: None,
         }
     }
 

@@ -89,6 +89,8 @@ pub(crate) enum Verb {
     Attach(verbs::attach::Attach),
     Cp(verbs::cp::Cp),
     Forward(verbs::forward::Forward),
+    Preview(verbs::preview::Preview),
+    Mcp(verbs::mcp::Mcp),
     Ps(verbs::process::Ps),
     Logs(verbs::process::Logs),
     Screen(verbs::look::Screen),

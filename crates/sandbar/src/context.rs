@@ -21,6 +21,13 @@ pub(crate) struct Context {
     server: Option<String>,
 }
 
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    pub arguments: Vec<String>,
+    /// If it is reached by one.
+    pub url: Option<String>,
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum Address {
     Unix(PathBuf),
@@ -54,6 +61,21 @@ impl Context {
     /// Whether the user named a server.
     pub(crate) fn names_server(&self) -> bool {
         self.server.is_some()
+    }
+
+    /// What another program needs, started by somebody else and elsewhere, to reach the same server.
+    pub(crate) fn named(&self) -> Result<Named, Failure> {
+        let flag = |name: &str, value: &Path| vec![name.to_owned(), value.display().to_string()];
+        match self.server.as_deref().map(address) {
+            Some(Address::Tcp(url)) => Ok(Named { arguments: vec!["--server".into(), url.clone()], url: Some(url) }),
+            Some(Address::Unix(socket)) => {
+                let socket = std::path::absolute(&socket)
+                    .map_err(Failure::io(format!("`{}` cannot be a socket", socket.display())))?;
+                Ok(Named { arguments: flag("--server", &socket), url: None })
+            }
+            None if self.home.is_some() => Ok(Named { arguments: flag("--home", &self.home()?), url: None }),
+            None => Ok(Named::default()),
+        }
     }
 
     pub(crate) fn client(&self) -> Result<Client, Failure> {

@@ -35,8 +35,8 @@ pub(crate) fn main() -> ExitCode {
 
 fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
     use verbs::{
-        approval, attach, budget, cp, doctor, events, forward, inspect, life, look, net, pool, process, profile,
-        replay, run, sandbox, secret, session, snapshot, template, token, usage, webhook,
+        approval, attach, budget, cp, doctor, events, forward, inspect, life, look, mcp, net, pool, preview, process,
+        profile, replay, run, sandbox, secret, session, snapshot, template, token, usage, webhook,
     };
     match verb {
         Verb::Up(args) => up::up(&args, context),
@@ -63,6 +63,8 @@ fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
         Verb::Kill(args) => wait_for(process::kill(&args, context)),
         Verb::Cp(args) => wait_for(cp::cp(&args, context)),
         Verb::Forward(args) => wait_for(forward::forward(&args, context)),
+        Verb::Preview(args) => wait_for(preview::preview(&args, context)),
+        Verb::Mcp(args) => wait_for(mcp::mcp(args, context)),
         Verb::Session(args) => wait_for(session::session(args, context)),
         Verb::Net(args) => wait_for(net::net(args, context)),
         Verb::Secret(args) => wait_for(secret::secret(args, context)),

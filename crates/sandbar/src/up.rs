@@ -53,6 +53,10 @@ pub(crate) struct Up {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
 
+    /// Previews are at SANDBOX-PORT.DOMAIN; every name below it must lead here [default: localhost]
+    #[arg(long, value_name = "DOMAIN")]
+    pub preview_domain: Option<String>,
+
     /// How to log to standard error; SANDBAR_LOG chooses what [default: info]
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
@@ -104,7 +108,13 @@ async fn serve(args: &Up, context: &Context) -> Result<u8, Failure> {
         _ => None,
     };
     let secure = tls.is_some();
-    let options = Options { tcp: Some(args.listen), tls, socket: socket(&home), version: env!("CARGO_PKG_VERSION") };
+    let options = Options {
+        tcp: Some(args.listen),
+        tls,
+        socket: socket(&home),
+        version: env!("CARGO_PKG_VERSION"),
+        preview_domain: args.preview_domain.clone(),
+    };
     let server = match Server::bind(engine.clone(), options).await {
         Ok(server) => server,
         Err(error) => {
@@ -216,7 +226,7 @@ pub(crate) fn engine_failure(error: &OpenError) -> Failure {
 /// Its texts say what failed and then what to do; the cause belongs to the first.
 pub(crate) fn bind_failure(error: &BindError) -> Failure {
     let code = match error {
-        BindError::NeedsTls(_) => exit::USAGE,
+        BindError::NeedsTls(_) | BindError::PreviewDomain(_) => exit::USAGE,
         BindError::AddressInUse(_) => exit::CONFLICT,
         _ => exit::FAILED,
     };

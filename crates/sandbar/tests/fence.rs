@@ -355,3 +355,38 @@ fn hardened_keeps_the_root_as_it_is_and_executes_nothing_written_but_in_the_work
     assert!(shown.lines().any(|line| line.starts_with("read-only root  ") && line.contains("  yes  ")), "{shown}");
     finish(server, &["tight", "control"])
 }
+
+#[test]
+fn skills_are_in_what_is_warm_in_copies_and_after_a_start() -> Outcome {
+    let server = Server::start()?;
+    let skills = tempfile::tempdir()?;
+    let place = skills.path().canonicalize()?;
+    fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    fs::write(place.join("SKILL.md"), "a skill\n")?;
+    fs::set_permissions(place.join("SKILL.md"), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+    template(&server, "skilled", &format!("skills = \"{}\"\n", place.display()))?;
+    let has = |name: &str| -> Outcome {
+        let said = shell(&server, name, "cat /skills/SKILL.md; touch /skills/x && echo written")?;
+        assert_eq!(text(&said.stdout), "a skill\n", "{name}: {}", text(&said.stderr));
+        Ok(())
+    };
+    sandbar(&server, &["pool", "set", "skilled", "1"])?;
+    until("one is warm", || Ok(json(&server, &["pool", "ls"])?["pools"][0]["warm"] == 1))?;
+    sandbar(&server, &["create", "--name", "warm", "--template", "skilled"])?;
+    sandbar(&server, &["pool", "rm", "skilled"])?;
+    has("warm")?;
+    sandbar(&server, &["fork", "warm", "--name", "fork"])?;
+    sandbar(&server, &["snapshot", "warm", "--name", "kept"])?;
+    sandbar(&server, &["create", "--name", "copy", "--from", "kept"])?;
+    sandbar(&server, &["stop", "warm"])?;
+    sandbar(&server, &["start", "warm"])?;
+    for name in ["warm", "fork-1", "copy"] {
+        has(name)?;
+    }
+    sandbar(&server, &["stop", "warm"])?;
+    drop(skills);
+    refused(&server, &["start", "warm"], 2, "leave `skills` out")?;
+    refused(&server, &["create", "--template", "skilled"], 2, "leave `skills` out")?;
+    sandbar(&server, &["snapshots", "rm", "kept"])?;
+    finish(server, &["warm", "fork-1", "copy"])
+}

@@ -3,11 +3,11 @@
 //! The Unix socket belongs to its owner. Over TCP a web page in the user's browser can reach us too, so the order
 //! matters: Host (DNS rebinding) and Origin (cross-site requests) are judged before any token is looked at.
 
-use std::net::SocketAddr;
+mod site;
 
 use axum::{
     extract::{FromRequestParts, MatchedPath, Request, State},
-    http::{HeaderMap, HeaderValue, Method, Uri, header, request::Parts, uri::Authority},
+    http::{HeaderMap, HeaderValue, Method, header, request::Parts},
     middleware::Next,
     response::Response,
 };
@@ -15,12 +15,15 @@ use sandbar_api::{Code, Problem, Role};
 use sandbar_engine::Caller;
 
 use crate::{
-    App,
+    App, grpc,
     problem::{Refused, Result},
     roles,
 };
+pub(crate) use site::{PreviewHost, Site};
 
 pub(crate) const COOKIE: &str = "sandbar";
+/// Who owns what was made over the Unix socket.
+const SOCKET: &str = "socket";
 
 /// How a request reached us; set by the accept loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,84 +37,6 @@ impl Channel {
     /// A request without the mark is treated like one from the network.
     pub(crate) fn of(request: &Request) -> Self {
         request.extensions().get().copied().unwrap_or(Self::Tcp)
-    }
-}
-
-/// What we are called over TCP.
-#[derive(Debug, Clone)]
-pub(crate) struct Site {
-    scheme: &'static str,
-    port: u16,
-    /// `None` behind TLS on a public address: its certificate decides which names are ours.
-    hosts: Option<Vec<String>>,
-}
-
-impl Site {
-    pub(crate) fn new(address: SocketAddr, tls: bool) -> Self {
-        let host = |ip: std::net::IpAddr| if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() };
-        let loopback = ["127.0.0.1", "localhost", "[::1]"].map(str::to_owned);
-        let hosts = address.ip().is_loopback().then(|| loopback.into_iter().chain([host(address.ip())]).collect());
-        Self { scheme: if tls { "https" } else { "http" }, port: address.port(), hosts }
-    }
-
-    /// Of a server without TCP: no name is ours.
-    pub(crate) fn nowhere() -> Self {
-        Self { scheme: "http", port: 0, hosts: Some(Vec::new()) }
-    }
-
-    pub(crate) fn is_https(&self) -> bool {
-        self.scheme == "https"
-    }
-
-    fn split(&self, authority: &str) -> Option<(String, u16)> {
-        let authority: Authority = authority.parse().ok().filter(|_| !authority.contains('@'))?;
-        let default = if self.is_https() { 443 } else { 80 };
-        Some((authority.host().to_ascii_lowercase(), authority.port_u16().unwrap_or(default)))
-    }
-
-    /// Judges Host and Origin.
-    pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> std::result::Result<(), Problem> {
-        let host = self.host(uri, headers).ok_or_else(|| {
-            Problem::new(
-                Code::ForeignHost,
-                "The Host header does not name this server.",
-                "Call it by the address it listens on, 127.0.0.1 or localhost, with its port.",
-            )
-        })?;
-        let mut origins = headers.get_all(header::ORIGIN).iter();
-        let ours = match (origins.next(), origins.next()) {
-            (None, _) => true,
-            (Some(origin), None) => self.is_own(origin, &host),
-            (Some(_), Some(_)) => false,
-        };
-        if ours { Ok(()) } else { Err(foreign_origin("The request comes from a page of another origin.")) }
-    }
-
-    /// The host and port that were called, if they are ours. HTTP/2 and absolute URIs carry them outside the header;
-    /// where both are there they must agree, or a proxy and we could understand different things.
-    fn host(&self, uri: &Uri, headers: &HeaderMap) -> Option<(String, u16)> {
-        let mut named = headers.get_all(header::HOST).iter().map(|value| value.to_str().ok());
-        let first = match named.next() {
-            Some(value) => Some(self.split(value?)?),
-            None => None,
-        };
-        let target = match uri.authority() {
-            Some(authority) => Some(self.split(authority.as_str())?),
-            None => None,
-        };
-        if named.next().is_some() || (first.is_some() && target.is_some() && first != target) {
-            return None;
-        }
-        let (host, port) = first.or(target)?;
-        match &self.hosts {
-            Some(hosts) => (port == self.port && hosts.contains(&host)).then_some((host, port)),
-            None => Some((host, port)),
-        }
-    }
-
-    fn is_own(&self, origin: &HeaderValue, host: &(String, u16)) -> bool {
-        let authority = origin.to_str().ok().and_then(|text| text.strip_prefix(self.scheme)?.strip_prefix("://"));
-        authority.and_then(|authority| self.split(authority)).is_some_and(|own| own == *host)
     }
 }
 
@@ -131,15 +56,17 @@ pub(crate) fn unauthenticated(detail: &str) -> Problem {
     )
 }
 
+/// The bearer token of the Authorization header.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, secret) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
+}
+
 /// The secret a TCP request carries. Never taken from the URL, which ends up in logs and Referer headers.
 fn secret<'a>(method: &Method, headers: &'a HeaderMap) -> std::result::Result<&'a str, Problem> {
     // A wrong Authorization header is not healed by a cookie: the caller meant the header.
-    if let Some(value) = headers.get(header::AUTHORIZATION) {
-        let parts = value.to_str().ok().and_then(|text| text.split_once(' '));
-        return match parts {
-            Some((scheme, secret)) if scheme.eq_ignore_ascii_case("bearer") => Ok(secret.trim()),
-            _ => Err(unauthenticated("The Authorization header holds no bearer token.")),
-        };
+    if headers.contains_key(header::AUTHORIZATION) {
+        return bearer(headers).ok_or_else(|| unauthenticated("The Authorization header holds no bearer token."));
     }
     let cookie = headers
         .get_all(header::COOKIE)
@@ -173,7 +100,7 @@ pub(crate) async fn site(State(app): State<App>, request: Request, next: Next) -
 /// On every route that is not open: finds the caller and checks the role.
 pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Result<Response> {
     let caller = match Channel::of(&request) {
-        Channel::Socket => Caller { owner: "socket".to_owned(), role: Role::Admin, session: None },
+        Channel::Socket => owner_of_the_socket(),
         Channel::Tcp => {
             let secret = secret(request.method(), request.headers())?;
             let caller = app.engine.authenticate(secret).await?;
@@ -181,9 +108,16 @@ pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, n
         }
     };
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    roles::permit(caller.role, request.method(), route)?;
+    match route {
+        Some(method) if grpc::serves(method) => grpc::permit(caller.role, method)?,
+        route => roles::permit(caller.role, request.method(), route)?,
+    }
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
+}
+
+pub(crate) fn owner_of_the_socket() -> Caller {
+    Caller { owner: SOCKET.to_owned(), role: Role::Admin, session: None }
 }
 
 /// The caller that [`authenticate`] found.
@@ -212,50 +146,6 @@ mod tests {
         let mut headers = HeaderMap::new();
         list.iter().map(pair).for_each(|(name, value)| _ = headers.append(name, value));
         headers
-    }
-
-    fn site(address: &str, tls: bool) -> Site {
-        Site::new(address.parse().unwrap_or_else(|error| panic!("{error}")), tls)
-    }
-
-    #[test]
-    fn hosts_and_origins() {
-        let plain = site("127.0.0.1:7227", false);
-        let v6 = site("[::1]:80", false);
-        let public = site("0.0.0.0:443", true);
-        let (host, origin) = (Some(Code::ForeignHost), Some(Code::ForeignOrigin));
-        let table: &[(&Site, &str, List, Option<Code>)] = &[
-            (&plain, "/", &[("host", "127.0.0.1:7227")], None),
-            (&plain, "/", &[("host", "LOCALHOST:7227")], None),
-            (&plain, "/", &[("host", "[::1]:7227")], None),
-            (&plain, "http://localhost:7227/", &[], None),
-            (&plain, "http://localhost:7227/", &[("host", "localhost:7227")], None),
-            (&v6, "/", &[("host", "[::1]")], None),
-            (&public, "/", &[("host", "box.example")], None),
-            (&plain, "/", &[], host),
-            (&plain, "/", &[("host", "127.0.0.1")], host),
-            (&plain, "/", &[("host", "127.0.0.1:7228")], host),
-            (&plain, "/", &[("host", "evil.example:7227")], host),
-            (&plain, "/", &[("host", "localhost.evil.example:7227")], host),
-            (&plain, "/", &[("host", "x@localhost:7227")], host),
-            (&plain, "/", &[("host", "localhost:7227"), ("host", "evil.example")], host),
-            (&plain, "http://evil.example/", &[("host", "localhost:7227")], host),
-            (&plain, "/", &[("host", "localhost:7227"), ("origin", "http://localhost:7227")], None),
-            (&public, "/", &[("host", "box.example"), ("origin", "https://box.example")], None),
-            (&public, "/", &[("host", "box.example"), ("origin", "https://box.example:443")], None),
-            (&plain, "/", &[("host", "localhost:7227"), ("origin", "http://127.0.0.1:7227")], origin),
-            (&plain, "/", &[("host", "localhost:7227"), ("origin", "http://localhost:3000")], origin),
-            (&plain, "/", &[("host", "localhost:7227"), ("origin", "https://localhost:7227")], origin),
-            (&plain, "/", &[("host", "localhost:7227"), ("origin", "null")], origin),
-            (&plain, "/", &[("host", "localhost:7227"), ("origin", "http://evil.example")], origin),
-            (&public, "/", &[("host", "box.example"), ("origin", "https://evil.example")], origin),
-            (&public, "/", &[("host", "box.example"), ("origin", "http://box.example")], origin),
-        ];
-        for (site, uri, list, want) in table {
-            let uri: Uri = uri.parse().unwrap_or_else(|error| panic!("{error}"));
-            let got = site.check(&uri, &headers(list)).err().map(|problem| problem.code);
-            assert_eq!(got, *want, "{uri} {list:?}");
-        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{App, Surface, access::Site, mcp, observe::Meters, routes, sign_in::SignIn};
+use crate::{App, Surface, access::Site, mcp, observe::Meters, preview, router, routes, sign_in::SignIn};
 
 /// PEM files.
 #[derive(Debug, Clone)]
@@ -39,6 +39,8 @@ pub struct Options {
     pub tls: Option<Tls>,
     pub socket: PathBuf,
     pub version: &'static str,
+    /// Previews are below it; `localhost` unless given.
+    pub preview_domain: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +73,14 @@ pub enum BindError {
     OpenDirectory { path: PathBuf, mode: u32 },
     #[error("cannot create the socket {path}. Make its directory writable for this user, or use another home")]
     Socket { path: PathBuf, source: io::Error },
+    #[error(
+        "`{0}` cannot be the domain of previews. Give a domain whose every subdomain leads here, in lower case, for example preview.example.com"
+    )]
+    PreviewDomain(String),
+    #[error(
+        "the router's key {path} cannot be used: {cause}. Write a secret of at least 32 bytes into it, or remove it"
+    )]
+    RouterKey { path: PathBuf, cause: String },
     #[error("the system gives no random numbers. Check that /dev/urandom and getrandom(2) work")]
     Random(#[source] getrandom::Error),
 }
@@ -104,7 +114,11 @@ impl Server {
         }
         let socket = socket(&options.socket)?;
         let site = tcp.as_ref().map_or_else(Site::nowhere, |tcp| Site::new(tcp.address, tcp.tls.is_some()));
-        let app = App::new(engine, site, options.version).map_err(BindError::Random)?;
+        let site = match options.preview_domain {
+            Some(domain) => site.with_previews(&domain).ok_or(BindError::PreviewDomain(domain))?,
+            None => site,
+        };
+        let app = App::new(engine, site, options.version)?;
         Ok(Self { tcp, socket, socket_path: options.socket, router: routes::router(&app), app })
     }
 
@@ -128,11 +142,13 @@ impl Server {
 }
 
 impl App {
-    pub(crate) fn new(engine: Engine, site: Site, version: &'static str) -> Result<Self, getrandom::Error> {
+    pub(crate) fn new(engine: Engine, site: Site, version: &'static str) -> Result<Self, BindError> {
         let closing = CancellationToken::new();
         Ok(Self(Arc::new(Surface {
-            sign_in: SignIn::new()?,
-            meters: Meters::new(&engine)?,
+            sign_in: SignIn::new().map_err(BindError::Random)?,
+            meters: Meters::new(&engine).map_err(BindError::Random)?,
+            router_key: router::Key::of(&engine)?,
+            preview_codes: preview::Codes::default(),
             engine,
             site,
             version,

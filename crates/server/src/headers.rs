@@ -26,6 +26,12 @@ const UNLESS_SET: [(HeaderName, &str); 2] =
 
 pub(crate) async fn harden(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
+    harden_answer(&mut response);
+    response
+}
+
+/// For answers of ours that come by another way.
+pub(crate) fn harden_answer(response: &mut Response) {
     let headers = response.headers_mut();
     for (name, value) in ALWAYS {
         headers.insert(name, HeaderValue::from_static(value));
@@ -33,5 +39,4 @@ pub(crate) async fn harden(request: Request, next: Next) -> Response {
     for (name, value) in UNLESS_SET {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
-    response
 }

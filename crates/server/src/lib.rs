@@ -1,16 +1,21 @@
-//! The HTTP surface over the engine: REST, event streams, the docs page and metrics, on one TCP listener and one Unix
+//! The HTTP surface over the engine: REST, event streams, gRPC, the docs page and metrics, on one TCP listener and one Unix
 //! socket. It decides who may call and how an answer looks on the wire; what happens is decided by the engine.
 
 mod access;
 mod bind;
 mod extract;
+mod grpc;
 mod headers;
+mod kagent;
 mod mcp;
 mod observe;
 mod openapi;
+mod preview;
 mod problem;
+mod proxy;
 mod query;
 mod roles;
+mod router;
 mod routes;
 mod serve;
 mod sign_in;
@@ -38,6 +43,8 @@ struct Surface {
     site: access::Site,
     sign_in: sign_in::SignIn,
     meters: observe::Meters,
+    router_key: router::Key,
+    preview_codes: preview::Codes,
     version: &'static str,
     mcp: mcp::Endpoint,
     /// Cancelled when the server shuts down: streams end themselves.

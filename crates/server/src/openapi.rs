@@ -52,7 +52,8 @@ pub fn openapi() -> OpenApi {
     // The router's `{*path}` takes slashes too; OpenAPI has no word for that.
     let paths = std::mem::take(&mut document.paths.paths);
     document.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
-    document.paths.paths.values_mut().flat_map(operations).for_each(finish);
+    let ours = document.paths.paths.iter_mut().filter(|(path, _)| !crate::kagent::serves(path));
+    ours.map(|(_, item)| item).flat_map(operations).for_each(finish);
     document
 }
 

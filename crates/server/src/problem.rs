@@ -32,12 +32,14 @@ impl IntoResponse for Refused {
         if status.is_server_error() {
             tracing::warn!(code = problem.code.as_str(), detail = problem.detail, "request failed");
         }
-        let mut response = (status, axum::Json(problem)).into_response();
+        let mut response = (status, axum::Json(&problem)).into_response();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
         if status == StatusCode::UNAUTHORIZED {
             let challenge = HeaderValue::from_static("Bearer realm=\"sandbar\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
         }
+        // For callers that do not speak JSON.
+        response.extensions_mut().insert(problem);
         response
     }
 }

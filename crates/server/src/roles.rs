@@ -10,12 +10,13 @@ use crate::{
 };
 
 /// All an agent may read, by the router's own names; the engine shows it its own session's part.
-const AGENT: [&str; 7] = [
+const AGENT: [&str; 8] = [
     "/v1/approvals",
     "/v1/approvals/{approval}",
     "/v1/sessions",
     "/v1/sessions/{session}",
     "/v1/sessions/{session}/budget",
+    "/v1/sessions/{session}/sandbox",
     "/v1/usage",
     "/internal/usage/{session}",
 ];
@@ -94,6 +95,8 @@ mod tests {
                 (Some("/v1/approvals/{approval}/answer"), false),
                 (Some("/v1/sessions"), true),
                 (Some("/v1/sessions/{session}"), true),
+                (Some("/v1/sessions/{session}/sandbox"), true),
+                (Some("/api/sessions/{session_id}/sandbox"), false),
                 (Some("/v1/sessions/{session}/model"), false),
                 (Some("/v1/usage/"), false),
                 (Some("/v1/sandboxes"), false),

@@ -46,6 +46,10 @@ const MAX_TCP_CONNECTIONS: usize = 4096;
 const BUFFER: usize = 64 * 1024;
 /// Enough for a file transfer at the speed of a local disk.
 const WINDOW: u32 = 1024 * 1024;
+/// Of all requests of an HTTP/2 connection together: some that are not read on must not stop the others.
+const SHARED_WINDOW: u32 = 16 * WINDOW;
+/// At a time, on one HTTP/2 connection.
+const MAX_STREAMS: u32 = 200;
 
 impl Server {
     /// Answers until `shutdown`; then stops accepting, ends event streams, and waits a little for other requests.
@@ -150,7 +154,8 @@ where
         .http2()
         .timer(TokioTimer::new())
         .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
+        .initial_connection_window_size(SHARED_WINDOW)
+        .max_concurrent_streams(MAX_STREAMS)
         .max_send_buf_size(BUFFER)
         .keep_alive_interval(Duration::from_secs(30));
     let io = TokioIo::new(Opening::new(stream));

@@ -3,6 +3,7 @@
 
 mod approvals;
 mod gate;
+mod grpc;
 mod sessions;
 mod webhooks;
 
@@ -81,6 +82,14 @@ struct Answer {
 
 impl Answer {
     fn code(&self) -> String {
+        // In kagent's words there is no code.
+        if self.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json") {
+            return match self.status {
+                StatusCode::UNAUTHORIZED => "unauthenticated".to_owned(),
+                StatusCode::FORBIDDEN => "forbidden".to_owned(),
+                status => status.to_string(),
+            };
+        }
         let problem: Result<Problem, _> = serde_json::from_slice(&self.body);
         problem.map_or_else(|_| self.status.to_string(), |problem| problem.code.as_str().to_owned())
     }
@@ -153,9 +162,20 @@ async fn every_operation_but_the_open_ones_is_refused_without_a_token() {
         ("get", "/v1/sandboxes/x/processes/x/transcript"),
         ("get", "/v1/sandboxes/x/processes/x/recording"),
         ("get", "/v1/sandboxes/x/ports/x"),
+        ("post", "/v1/sandboxes/x/previews"),
+        ("post", "/v1/sandboxes/x/router-token"),
         ("post", "/v1/sessions/x/mcp"),
         ("get", "/v1/sessions/x/mcp"),
         ("delete", "/v1/sessions/x/mcp"),
+        ("post", "/v1/sessions/x/sandbox"),
+        ("get", "/v1/sessions/x/sandbox"),
+        ("delete", "/v1/sessions/x/sandbox"),
+        ("post", "/api/sessions"),
+        ("get", "/api/sessions/x"),
+        ("delete", "/api/sessions/x"),
+        ("post", "/api/sessions/x/sandbox"),
+        ("get", "/api/sessions/x/sandbox"),
+        ("delete", "/api/sessions/x/sandbox"),
     ] {
         assert!(operations.contains(&(method.to_owned(), path.to_owned())), "{method} {path} is not documented");
     }
@@ -172,7 +192,8 @@ async fn every_operation_but_the_open_ones_is_refused_without_a_token() {
                 assert_ne!(answer.status, StatusCode::UNAUTHORIZED, "{method} {path}");
             } else {
                 assert_eq!(answer.code(), "unauthenticated", "{method} {path} {headers:?}");
-                assert_eq!(answer.headers[header::CONTENT_TYPE], "application/problem+json");
+                let kind = if path.starts_with("/api/") { "application/json" } else { "application/problem+json" };
+                assert_eq!(answer.headers[header::CONTENT_TYPE], kind, "{method} {path}");
                 assert!(answer.headers.contains_key(header::WWW_AUTHENTICATE));
             }
         }

@@ -46,7 +46,11 @@ impl Place {
 
     async fn bind(&self, tcp: Option<&str>, tls: Option<Tls>, socket: &Path) -> Result<Server, BindError> {
         let tcp = tcp.map(|address| address.parse().unwrap());
-        Server::bind(self.engine.clone(), Options { tcp, tls, socket: socket.to_owned(), version: "test" }).await
+        Server::bind(
+            self.engine.clone(),
+            Options { tcp, tls, socket: socket.to_owned(), version: "test", preview_domain: None },
+        )
+        .await
     }
 
     /// A certificate for `localhost` and its key.

@@ -30,6 +30,9 @@ pub(super) const LIMITS: [&str; 8] =
     ["memory", "cpu", "processes", "open_files", "tmpfs", "disk", "output", "wall_time"];
 pub(super) const NETWORK: [&str; 3] = ["allow", "ask", "deny"];
 pub(super) const IDLE: [&str; 3] = ["pause_after", "stop_after", "delete_after"];
+pub(super) const RUNTIMES: [&str; 2] = ["sandboxd", "legacy"];
+pub(super) const SANDBOXD: [&str; 4] = ["grpc_port", "rest_port", "root", "token"];
+pub(super) const LEGACY: [&str; 3] = ["port", "root", "timeout"];
 const KINDS: [&str; 2] = ["host", "image"];
 
 /// Below this two words are not alike.
@@ -48,6 +51,7 @@ pub(super) fn check(document: &Document<'_>) -> Result<(), BadTemplate> {
             "network" => known(document, field, section(document, field, value.get_ref())?, &NETWORK)?,
             "idle" => known(document, field, section(document, field, value.get_ref())?, &IDLE)?,
             "env" => drop(section(document, field, value.get_ref())?),
+            "runtimes" => runtimes(document, section(document, field, value.get_ref())?)?,
             _ => {}
         }
     }
@@ -66,6 +70,25 @@ fn known(document: &Document<'_>, section: &str, table: &DeTable<'_>, fields: &[
     let stranger = table.keys().map(|key| key.get_ref().as_ref()).find(|key| !fields.contains(key));
     let Some(key) = stranger else { return Ok(()) };
     Err(document.bad(&[section, key], unknown(&format!("field of [{section}]"), key, fields, None)))
+}
+
+fn runtimes(document: &Document<'_>, table: &DeTable<'_>) -> Result<(), BadTemplate> {
+    known(document, "runtimes", table, &RUNTIMES)?;
+    for (key, value) in table {
+        let runtime = key.get_ref().as_ref();
+        let section = format!("runtimes.{runtime}");
+        let Some(inner) = value.get_ref().as_table() else {
+            let cause = format!("`{section}` is a table: write it as [{section}]");
+            return Err(document.bad(&["runtimes", runtime], cause));
+        };
+        let fields = if runtime == "sandboxd" { &SANDBOXD[..] } else { &LEGACY };
+        let stranger = inner.keys().map(|key| key.get_ref().as_ref()).find(|key| !fields.contains(key));
+        if let Some(stranger) = stranger {
+            let cause = unknown(&format!("field of [{section}]"), stranger, fields, None);
+            return Err(document.bad(&["runtimes", runtime, stranger], cause));
+        }
+    }
+    Ok(())
 }
 
 fn root(document: &Document<'_>, table: &DeTable<'_>) -> Result<(), BadTemplate> {

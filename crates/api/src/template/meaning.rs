@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{BadTemplate, Root, Template, User, document::Document, fields};
+use super::{BadTemplate, Root, Runtimes, Template, User, document::Document, fields};
 use sandbar_policy::Rule;
 
 use crate::{HumanDuration, HumanSize, Idle, Layer, Limits, Profile, Requirement, check, secret};
@@ -30,6 +30,10 @@ pub(super) fn check(document: &Document<'_>, template: &Template) -> Result<(), 
     network(document, template)?;
     if template.ttl.is_some_and(|ttl| ttl.0.is_zero()) {
         return Err(document.bad(&["ttl"], "`ttl` is zero: leave it out for none"));
+    }
+    runtimes(document, &template.runtimes)?;
+    if let Some(path) = &template.skills {
+        skills(document, path)?;
     }
     match &template.root {
         Root::Image { path } if !path.starts_with('/') || path.contains('\0') => {
@@ -139,6 +143,61 @@ fn network(document: &Document<'_>, template: &Template) -> Result<(), BadTempla
     template.network.check().map_err(|problem| document.bad(&["network"], said(problem)))?;
     for name in &template.secrets {
         secret::check_name(name).map_err(|problem| document.bad(&["secrets"], said(problem)))?;
+    }
+    Ok(())
+}
+
+fn skills(document: &Document<'_>, path: &str) -> Result<(), BadTemplate> {
+    let cause = if !path.starts_with('/') || path.contains('\0') {
+        "is not absolute"
+    } else if path.split('/').any(|part| part == "..") {
+        "has a `..` in it"
+    } else if path.split('/').all(|part| part.is_empty() || part == ".") {
+        "is the whole host"
+    } else {
+        return Ok(());
+    };
+    let fix = "give the full path of a directory on the server's host";
+    Err(document.bad(&["skills"], format!("`skills` {cause}: {fix}")))
+}
+
+/// Where programs inside find the sandbox's way out.
+const GATE_PORT: u16 = 7228;
+/// Below this a token is guessed; above is what no header holds.
+const TOKEN: (usize, usize) = (16, 1024);
+
+fn runtimes(document: &Document<'_>, runtimes: &Runtimes) -> Result<(), BadTemplate> {
+    let bad = |runtime: &str, field: &str, cause: &str| {
+        Err(document.bad(&["runtimes", runtime, field], format!("`runtimes.{runtime}.{field}` {cause}")))
+    };
+    let sandboxd = runtimes.sandboxd.as_ref();
+    let legacy = runtimes.legacy.as_ref();
+    let ports = sandboxd
+        .into_iter()
+        .flat_map(|asked| [("sandboxd", "grpc_port", asked.grpc_port), ("sandboxd", "rest_port", asked.rest_port)])
+        .chain(legacy.map(|asked| ("legacy", "port", asked.port)));
+    let mut taken = BTreeMap::from([(0, "is no port: state 1 to 65535".to_owned())]);
+    taken.insert(GATE_PORT, format!("is {GATE_PORT}, the sandbox's own way out: choose another"));
+    for (runtime, field, port) in ports {
+        if let Some(cause) = taken.get(&port) {
+            return bad(runtime, field, cause);
+        }
+        taken.insert(port, format!("is {port}, as `runtimes.{runtime}.{field}`: each needs a port of its own"));
+    }
+    let roots = sandboxd.map(|asked| ("sandboxd", &asked.root)).into_iter();
+    for (runtime, root) in roots.chain(legacy.map(|asked| ("legacy", &asked.root))) {
+        if !root.starts_with('/') || root.contains('\0') || root.split('/').any(|part| part == "..") {
+            return bad(runtime, "root", "is not an absolute path without `..`: give one inside, as \"/workspace\"");
+        }
+    }
+    if let Some(token) = sandboxd.and_then(|asked| asked.token.as_ref())
+        && !((TOKEN.0..=TOKEN.1).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic()))
+    {
+        let cause = format!("is no token: give {} to {} printable characters without blanks", TOKEN.0, TOKEN.1);
+        return bad("sandboxd", "token", &cause);
+    }
+    if legacy.is_some_and(|asked| asked.timeout.0.as_millis() == 0) {
+        return bad("legacy", "timeout", "is zero: state a longer time");
     }
     Ok(())
 }

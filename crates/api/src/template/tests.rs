@@ -1,9 +1,9 @@
 //! What is read, what is refused and where it points, and that nothing is lost in writing it again.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use super::{BadTemplate, Root, Template, User, fields, parse};
-use crate::{HumanSize, Idle, Layer, Limits, NetworkPolicy, Requirement};
+use super::{BadTemplate, Legacy, Root, Runtimes, Sandboxd, Template, User, fields, parse};
+use crate::{HumanDuration, HumanSize, Idle, Layer, Limits, NetworkPolicy, Requirement};
 
 fn full() -> Template {
     let time = |text: &str| text.parse().ok();
@@ -36,6 +36,16 @@ fn full() -> Template {
         ttl: time("30d"),
         output_retention: 1 << 20,
         max_file: 1,
+        skills: Some("/srv/skills \"a\"".into()),
+        runtimes: Runtimes {
+            sandboxd: Some(Sandboxd {
+                grpc_port: 1,
+                rest_port: 65_535,
+                root: "/a \"b\"".into(),
+                token: Some("0123456789\"\\abcd".into()),
+            }),
+            legacy: Some(Legacy { port: 2, root: "/".into(), timeout: HumanDuration(Duration::from_millis(1500)) }),
+        },
     }
 }
 
@@ -56,6 +66,17 @@ fn a_file_says_only_what_differs_from_the_default() {
 }
 
 #[test]
+fn a_runtime_that_is_named_is_served_as_usual() {
+    let read = |text: &str| parse("a", text).unwrap_or_else(|bad| panic!("{bad}")).runtimes;
+    assert!(read("").is_empty() && read("[runtimes]").is_empty());
+    let both = read("[runtimes.sandboxd]\n[runtimes.legacy]\n");
+    assert_eq!(both, Runtimes { sandboxd: Some(Sandboxd::default()), legacy: Some(Legacy::default()) });
+    let sandboxd = Sandboxd { grpc_port: 9090, rest_port: 8080, root: "/workspace".into(), token: None };
+    let legacy = Legacy { port: 8888, root: "/workspace".into(), timeout: HumanDuration(Duration::from_secs(300)) };
+    assert_eq!(both, Runtimes { sandboxd: Some(sandboxd), legacy: Some(legacy) });
+}
+
+#[test]
 fn what_is_written_is_read_back() {
     for template in [full(), Template::default()] {
         let toml = template.to_toml();
@@ -65,6 +86,7 @@ fn what_is_written_is_read_back() {
     }
     assert_eq!(full().canonical().ok(), full().canonical().ok());
     assert_ne!(full().canonical().ok(), Template { max_file: 2, ..full() }.canonical().ok());
+    assert_ne!(full().canonical().ok(), Template { skills: None, ..full() }.canonical().ok());
 }
 
 #[test]
@@ -80,6 +102,9 @@ fn the_lists_of_fields_are_those_of_the_types() {
         (&json["root"], &fields::ROOT),
         (&json["limits"], &fields::LIMITS),
         (&json["idle"], &fields::IDLE),
+        (&json["runtimes"], &fields::RUNTIMES),
+        (&json["runtimes"]["sandboxd"], &fields::SANDBOXD),
+        (&json["runtimes"]["legacy"], &fields::LEGACY),
     ] {
         let mut known = known.to_vec();
         known.sort_unstable();
@@ -116,6 +141,26 @@ const MISTAKES: &[(&str, usize, &str)] = &[
     ("[limits]\nmemory = \"lots\"", 2, "`limits.memory`: `lots` is not a size"),
     ("[limits]\nmemory = true", 2, "expected a size"),
     ("[limits]\nmemory = -1", 2, "expected a size"),
+    ("\nskills = \"skills\"", 2, "`skills` is not absolute"),
+    ("skills = \"/a\\u0000b\"", 1, "`skills` is not absolute"),
+    ("skills = \"/srv/../etc\"", 1, "a `..` in it"),
+    ("skills = \"//./\"", 1, "the whole host"),
+    ("skills = [\"/srv\"]", 1, "`skills`: invalid type"),
+    ("\nruntimes = true", 2, "write it as [runtimes]"),
+    ("[runtimes.sandboxed]", 1, "did you mean `sandboxd`?"),
+    ("[runtimes]\nlegacy = true", 2, "write it as [runtimes.legacy]"),
+    ("[runtimes.sandboxd]\n\nport = 1", 3, "there is no field of [runtimes.sandboxd] `port`"),
+    ("[runtimes.legacy]\ntime = \"1s\"", 2, "did you mean `timeout`?"),
+    ("[runtimes.legacy]\nport = 0", 2, "`runtimes.legacy.port` is no port"),
+    ("[runtimes.legacy]\nport = 70000", 2, "`runtimes.legacy.port`: invalid value"),
+    ("[runtimes.legacy]\nport = 7228", 2, "way out"),
+    ("[runtimes.sandboxd]\nrest_port = 9090", 2, "is 9090, as `runtimes.sandboxd.grpc_port`"),
+    ("[runtimes.sandboxd]\n[runtimes.legacy]\nport = 8080", 3, "is 8080, as `runtimes.sandboxd.rest_port`"),
+    ("[runtimes.legacy]\nroot = \"app\"", 2, "`runtimes.legacy.root` is not an absolute path"),
+    ("[runtimes.sandboxd]\nroot = \"/a/../b\"", 2, "without `..`"),
+    ("[runtimes.sandboxd]\ntoken = \"short\"", 2, "16 to 1024 printable characters"),
+    ("[runtimes.sandboxd]\ntoken = \"sixteen and blanks\"", 2, "without blanks"),
+    ("[runtimes.legacy]\ntimeout = 0", 2, "`runtimes.legacy.timeout`"),
     ("limits.cpu = 0", 1, "more than 0"),
     ("limits.cpu = -1.0", 1, "more than 0"),
     ("limits.cpu = nan", 1, "more than 0"),

@@ -17,6 +17,7 @@ impl Template {
         file.plain("output_retention", Some(self.output_retention));
         file.plain("max_file", Some(self.max_file));
         file.list("secrets", &self.secrets);
+        file.texts("skills", self.skills.as_ref());
         file.section("root", |file| match &self.root {
             Root::Host => file.text("kind", "host"),
             Root::Image { path } => {
@@ -50,6 +51,21 @@ impl Template {
             file.list("ask", &self.network.ask);
             file.list("deny", &self.network.deny);
         });
+        if let Some(sandboxd) = &self.runtimes.sandboxd {
+            file.section("runtimes.sandboxd", |file| {
+                file.plain("grpc_port", Some(sandboxd.grpc_port));
+                file.plain("rest_port", Some(sandboxd.rest_port));
+                file.text("root", &sandboxd.root);
+                file.texts("token", sandboxd.token.as_ref());
+            });
+        }
+        if let Some(legacy) = &self.runtimes.legacy {
+            file.section("runtimes.legacy", |file| {
+                file.plain("port", Some(legacy.port));
+                file.text("root", &legacy.root);
+                file.texts("timeout", Some(legacy.timeout));
+            });
+        }
         file.section("env", |file| {
             for (key, value) in &self.env {
                 file.text(&quoted(key), value);

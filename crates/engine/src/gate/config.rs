@@ -1,8 +1,8 @@
 //! `gateway.toml` and `sets.toml` of the home: upstreams, models, prices, aliases, addresses; named sets of rules. Read again
 //! when they change, looked at no more than once a second and only when something is asked.
 
-mod document;
-mod file;
+pub(crate) mod document;
+pub(crate) mod file;
 mod network;
 mod sets;
 mod upstreams;
@@ -28,7 +28,7 @@ use crate::OpenError;
 
 const GATEWAY: &str = "gateway.toml";
 const SETS: &str = "sets.toml";
-const LARGEST: u64 = 1 << 20;
+pub(crate) const LARGEST: u64 = 1 << 20;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What was read last and could be used.
@@ -176,7 +176,7 @@ struct Read {
     settings: Settings,
 }
 
-fn told(path: &Path, mistake: &Mistake) -> String {
+pub(crate) fn told(path: &Path, mistake: &Mistake) -> String {
     let line = mistake.line.map(|line| format!(":{line}")).unwrap_or_default();
     let end = if mistake.cause.ends_with('?') { "" } else { "." };
     format!("{}{line}: {}{end}", path.display(), mistake.cause)

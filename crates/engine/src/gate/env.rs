@@ -29,7 +29,12 @@ const ADDITIONS: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 
 /// Nothing where there is no gate.
 pub(crate) fn environment(inner: &Inner, handle: &Handle) -> BTreeMap<String, String> {
-    let Some(port) = handle.gate_port() else { return BTreeMap::new() };
+    environment_at(inner, handle, handle.gate_port())
+}
+
+/// For a sandbox that is not open yet.
+pub(crate) fn environment_at(inner: &Inner, handle: &Handle, port: Option<u16>) -> BTreeMap<String, String> {
+    let Some(port) = port else { return BTreeMap::new() };
     let mut env = BTreeMap::new();
     let gate = format!("http://127.0.0.1:{port}");
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {

@@ -1,7 +1,7 @@
 //! The gate of each sandbox as the engine keeps it: what its rules are, which secrets it may use, what it may spend; and
 //! the answers the gateway gets about them.
 
-mod config;
+pub(crate) mod config;
 mod door;
 mod env;
 mod facts;
@@ -24,7 +24,7 @@ use sandbar_gateway::{Authority, Gateway};
 
 pub(crate) use config::{Config, Loaded, unknown};
 pub(crate) use door::{Door, open, take, trust};
-pub(crate) use env::environment;
+pub(crate) use env::{environment, environment_at};
 pub(crate) use facts::{Facts, Share};
 pub(crate) use ledger::{Known, Ledger};
 pub(crate) use network::{Rules, approval_rule};

@@ -167,6 +167,7 @@ async fn prepare_gate(claimed: &Owner, guest: &Guest) -> Result<Option<TcpListen
 /// Lets work in, and then calls it ready.
 async fn open(claimed: &Owner, guest: Guest, listener: Option<TcpListener>, row: SandboxRow) -> Result<(), Problem> {
     let door = claimed.serve_gate(listener).await?;
+    claimed.serve_runtimes(&guest, door.as_ref()).await?;
     let row = match row.sandbox.state {
         SandboxState::Ready => row,
         _ => claimed.inner.store.transition(&row.sandbox.id, SandboxState::Ready, None).await?,

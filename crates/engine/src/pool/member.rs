@@ -32,6 +32,7 @@ pub(super) fn spec(id: &SandboxId, template: &Template) -> Spec {
         user: template.user,
         limits: template.limits.clone(),
         from: None,
+        skills: template.skills.clone(),
     }
 }
 

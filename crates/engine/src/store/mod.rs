@@ -23,8 +23,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use sandbar_api::{
-    Event, Exit, OutputRange, Process, ProcessId, ProcessState, Sandbox, SandboxId, SandboxState, SessionId, Snapshot,
-    SnapshotId, StateReason, Stream, Template, Token, TokenId,
+    Event, Exit, HumanDuration, OutputRange, Process, ProcessId, ProcessState, Sandbox, SandboxId, SandboxState,
+    SessionId, Snapshot, SnapshotId, StateReason, Stream, Template, Token, TokenId,
 };
 use tokio::sync::watch;
 
@@ -74,6 +74,8 @@ pub type Source = Box<dyn std::error::Error + Send + Sync>;
 pub struct SandboxRow {
     pub sandbox: Sandbox,
     pub template: Template,
+    /// Of a workspace: how long each use puts its expiry off.
+    pub lease: Option<HumanDuration>,
 }
 
 /// A request made under an Idempotency-Key: who asked, the key, and a digest of the body.
@@ -189,6 +191,8 @@ pub trait Store:
     async fn transition(&self, id: &SandboxId, to: SandboxState, reason: Option<StateReason>) -> Result<SandboxRow>;
     /// Says anew why it is in its state. Event `sandbox.<state>`.
     async fn restate(&self, id: &SandboxId, reason: StateReason) -> Result<SandboxRow>;
+    /// Puts its expiry off. Event `sandbox.renewed`. `Missing` if there is none that is not deleted.
+    async fn renew(&self, id: &SandboxId, expires_at: DateTime<Utc>) -> Result<SandboxRow>;
     /// Not deleted, and past their time.
     async fn expired(&self, now: DateTime<Utc>) -> Result<Vec<SandboxId>>;
     /// The earliest expiry of any sandbox not deleted.
@@ -256,13 +260,15 @@ pub trait Store:
     /// Event `token.created`.
     async fn create_token(&self, token: &Token, digest: [u8; 32]) -> Result<()>;
     async fn tokens(&self) -> Result<Vec<Token>>;
-    /// By the digest of its secret, unless expired.
+    /// By its id, also one that has expired.
+    async fn token_of(&self, id: &str) -> Result<Option<Token>>;
+    /// By the digest of its secret, unless it has expired or its session was deleted.
     async fn token(&self, digest: [u8; 32], now: DateTime<Utc>) -> Result<Option<Token>>;
     /// Event `token.revoked`. `Missing` if there is none.
     async fn revoke_token(&self, id: &TokenId) -> Result<()>;
 
     /// Removes events, deleted sandboxes with their processes and sessions (a session with the last sandbox of its whole
-    /// family), deleted snapshots, closed approvals, and idempotency keys, older than `before`. What was spent stays.
+    /// family, unless that has a conversation that is not deleted), tokens of sessions that are gone, deleted snapshots, closed approvals, and idempotency keys, older than `before`. What was spent stays.
     async fn prune(&self, before: DateTime<Utc>) -> Result<Pruned>;
 
     /// Writes a row and takes it back: whether the store takes writes (readiness).

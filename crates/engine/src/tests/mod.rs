@@ -19,6 +19,7 @@ mod ports;
 mod processes;
 mod restart;
 mod restarts;
+mod runtimes;
 mod script;
 mod secrets;
 mod sessions;
@@ -26,6 +27,7 @@ mod snapshots;
 mod terminals;
 mod transfers;
 mod webhooks;
+mod workspaces;
 
 use std::{
     path::{Path, PathBuf},

@@ -308,7 +308,7 @@ async fn a_claim_that_was_cut_off_is_undone_by_the_next_server() -> Tested {
     sandbox.state = SandboxState::Creating;
     sandbox.reason = Some(pool::claiming());
     sandbox.changed_at = sandbox.created_at;
-    let row = crate::store::SandboxRow { sandbox, template };
+    let row = crate::store::SandboxRow { sandbox, template, lease: None };
     let gate = crate::store::suite::gate_row();
     let marks = SessionMarks::default();
     let new = NewSandbox { row, new_session: false, parent: None, marks, owner: "socket".into(), gate, key: None };

@@ -10,7 +10,7 @@ use prost::Message;
 
 use crate::{
     error::Fault,
-    protocol::{CHUNK, Entry},
+    protocol::{CHUNK, Entry, SearchReply},
 };
 
 pub(crate) const HEADER: usize = 5;
@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Failed,
     /// The last frame to a worker: everything was sent.
     Commit,
+    /// An encoded `SearchReply`.
+    Found,
 }
 
 pub(crate) fn header(kind: Kind, length: usize) -> [u8; HEADER] {
@@ -43,6 +45,7 @@ pub(crate) fn parse_header(header: [u8; HEADER]) -> Option<(Kind, usize)> {
         3 => Kind::Done,
         4 => Kind::Failed,
         5 => Kind::Commit,
+        6 => Kind::Found,
         _ => return None,
     };
     usize::try_from(u32::from_le_bytes([a, b, c, d])).ok().map(|length| (kind, length))
@@ -63,6 +66,10 @@ impl Outbox {
 
     pub(crate) fn entry(&mut self, entry: &Entry) -> io::Result<()> {
         self.frame(Kind::Entry, &entry.encode_to_vec())
+    }
+
+    pub(crate) fn found(&mut self, reply: &SearchReply) -> io::Result<()> {
+        self.frame(Kind::Found, &reply.encode_to_vec())
     }
 
     pub(crate) fn finish(&mut self, outcome: Result<u64, Fault>) -> io::Result<()> {
@@ -175,7 +182,7 @@ mod tests {
 
     #[test]
     fn headers_survive_the_pipe() {
-        for kind in [Kind::Data, Kind::Entry, Kind::Done, Kind::Failed, Kind::Commit] {
+        for kind in [Kind::Data, Kind::Entry, Kind::Done, Kind::Failed, Kind::Commit, Kind::Found] {
             assert_eq!(parse_header(header(kind, 70_000)), Some((kind, 70_000)));
         }
         assert_eq!(parse_header([9, 0, 0, 0, 0]), None);

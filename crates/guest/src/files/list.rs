@@ -66,9 +66,13 @@ pub(super) fn entry(name: String, metadata: &Metadata, target: String) -> Entry 
         kind: kind.into(),
         size: metadata.size(),
         mode: metadata.mode() & 0o7777,
-        modified_ms: metadata.mtime().saturating_mul(1000).saturating_add(metadata.mtime_nsec() / 1_000_000),
+        modified_ms: modified_ms(metadata),
         target,
     }
+}
+
+pub(super) fn modified_ms(metadata: &Metadata) -> i64 {
+    metadata.mtime().saturating_mul(1000).saturating_add(metadata.mtime_nsec() / 1_000_000)
 }
 
 /// In the words of people, for what is neither file nor directory.

@@ -1,13 +1,16 @@
 //! File operations, done in a forked worker that has become the workload's user: plain blocking calls that mean what
 //! they would mean to the workload, and that can be killed when nobody waits for them any more.
 
+pub(crate) mod below;
 pub(crate) mod frames;
 #[cfg(test)]
 mod fuzz;
 mod list;
 mod pack;
+pub(crate) mod part;
 mod read;
 mod remove;
+pub(crate) mod search;
 mod unpack;
 mod write;
 
@@ -18,7 +21,7 @@ use std::{
 
 use rustix::process::{Resource, Rlimit};
 
-use crate::{Confine, error::Fault, sys};
+use crate::{Confine, error::Fault, protocol::SearchRequest, sys};
 use frames::{Inbox, Outbox};
 
 #[derive(Debug)]
@@ -30,6 +33,8 @@ pub(crate) enum Job {
     Remove { path: PathBuf, recursive: bool },
     Pack { path: PathBuf },
     Unpack { path: PathBuf },
+    Below(below::Below),
+    Search { path: PathBuf, request: SearchRequest },
 }
 
 /// A job and the worker's ends of its pipes.
@@ -75,6 +80,8 @@ fn carry_out(job: Job, inbox: &mut Inbox, outbox: &mut Outbox) -> Result<u64, Fa
         Job::Remove { path, recursive } => remove::path(&path, recursive),
         Job::Pack { path } => pack::tree(&path, outbox),
         Job::Unpack { path } => unpack::tree(&path, inbox),
+        Job::Below(below) => below::carry_out(&below, inbox, outbox),
+        Job::Search { path, request } => search::below(&path, &request, outbox),
     }
 }
 

@@ -1,11 +1,14 @@
 //! Replacing a file as a whole: whoever reads it sees the old bytes or the new ones, never half of an upload.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    ffi::{OsStr, OsString},
+    fs::{self, File},
     io::{self, Read, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::{fd::OwnedFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
 };
+
+use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::{frames::Inbox, list};
 use crate::{
@@ -13,7 +16,7 @@ use crate::{
     protocol::CHUNK,
 };
 
-const DEFAULT_MODE: u32 = 0o644;
+pub(super) const DEFAULT_MODE: u32 = 0o644;
 /// As deep as the kernel follows them.
 const MAX_LINKS: usize = 40;
 
@@ -29,8 +32,22 @@ pub(super) fn file(path: &Path, mode: Option<u32>, inbox: &mut Inbox) -> Result<
         Err(error) if error.kind() == io::ErrorKind::NotFound => mode.unwrap_or(DEFAULT_MODE),
         Err(error) => return Err(failed(error)),
     };
-    let directory = target.parent().unwrap_or(Path::new("/"));
+    let (directory, name) = (target.parent().unwrap_or(Path::new("/")), target.file_name());
     fs::create_dir_all(directory).map_err(failed)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+    let name = name.ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EISDIR)))?;
+    replace(directory, name, mode, inbox, &failed)
+}
+
+/// Puts what comes under this name of a directory when all of it is there.
+pub(super) fn replace(
+    directory: OwnedFd,
+    name: &OsStr,
+    mode: u32,
+    inbox: &mut Inbox,
+    failed: &dyn Fn(io::Error) -> Fault,
+) -> Result<u64, Fault> {
     let draft = Draft::create(directory).map_err(failed)?;
     let size = draft.fill(inbox).map_err(|error| {
         if inbox.was_aborted() {
@@ -39,7 +56,7 @@ pub(super) fn file(path: &Path, mode: Option<u32>, inbox: &mut Inbox) -> Result<
             failed(error)
         }
     })?;
-    draft.publish(&target, mode).map_err(failed)?;
+    draft.publish(name, mode).map_err(failed)?;
     Ok(size)
 }
 
@@ -57,19 +74,20 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
 
 /// The new file under a hidden name, which goes when it is dropped unpublished.
 struct Draft {
-    path: PathBuf,
+    directory: OwnedFd,
+    name: OsString,
     file: File,
     published: bool,
 }
 
 impl Draft {
-    fn create(directory: &Path) -> io::Result<Self> {
+    fn create(directory: OwnedFd) -> io::Result<Self> {
         let mut random = [0; 8];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-        let path = directory.join(format!(".sandbar-{:016x}", u64::from_le_bytes(random)));
-        let file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(&path)?;
-        Ok(Self { path, file, published: false })
+        let name = OsString::from(format!(".sandbar-{:016x}", u64::from_le_bytes(random)));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&directory, &name, flags, Mode::from_raw_mode(0o600))?.into();
+        Ok(Self { directory, name, file, published: false })
     }
 
     fn fill(&self, inbox: &mut Inbox) -> io::Result<u64> {
@@ -89,11 +107,11 @@ impl Draft {
         }
     }
 
-    fn publish(mut self, target: &Path, mode: u32) -> io::Result<()> {
+    fn publish(mut self, target: &OsStr, mode: u32) -> io::Result<()> {
         // Not set-user-id: new content must not inherit what the old one was trusted with, and the fence forbids it.
         self.file.set_permissions(fs::Permissions::from_mode(mode & 0o1777))?;
         self.file.sync_all()?;
-        fs::rename(&self.path, target)?;
+        rustix::fs::renameat(&self.directory, &self.name, &self.directory, target)?;
         self.published = true;
         Ok(())
     }
@@ -103,7 +121,7 @@ impl Drop for Draft {
     fn drop(&mut self) {
         if !self.published {
             // The failure that brought us here is what the caller hears of.
-            let _ = fs::remove_file(&self.path);
+            let _ = rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty());
         }
     }
 }

@@ -13,12 +13,15 @@ mod output;
 mod probe;
 mod processes;
 mod responses;
+mod runtimes;
+mod search;
 mod support;
 mod terminal;
 mod writers;
 
 use std::{future::Future, io::Write, pin::Pin, process::ExitCode, time::Duration};
 
+use runtimes::{grpc, legacy, links, rest, serve};
 use support::{Guest, Outcome};
 
 type Test = (&'static str, fn(Guest) -> Pin<Box<dyn Future<Output = Outcome>>>);
@@ -133,11 +136,57 @@ const TESTS: &[Test] = tests! {
         removes,
         cancelled_calls_leave_no_worker,
         stopped_workers_go_on_or_are_given_up;
+    search:
+        finds_names_and_lines,
+        is_done_as_the_workload,
+        tells_what_is_wrong,
+        ends_with_its_caller;
     archives:
         round_trip,
         tells_what_it_lacks,
         refuses_hostile_ones,
         refuses_broken_ones;
+    serve:
+        is_repeated_and_not_changed,
+        refuses_what_cannot_be_meant,
+        serves_nothing_where_a_port_is_taken,
+        stays_out_of_the_list_and_can_be_relieved,
+        drains,
+        forgets_what_is_over;
+    grpc:
+        starts_in_order,
+        executes,
+        refuses_by_the_table,
+        runs_where_and_with_what_it_is_told,
+        has_terminals,
+        takes_input,
+        signals_reach_the_group,
+        whoever_goes_away_ends_the_tree,
+        a_deadline_ends_the_tree,
+        a_slow_reader_loses_nothing,
+        bounds_what_is_answered_in_one_piece,
+        asks_for_its_token,
+        reflects;
+    rest:
+        reads_files,
+        reads_ranges,
+        lists_directories,
+        replaces_files,
+        a_broken_upload_changes_nothing,
+        removes,
+        refuses_by_the_table,
+        tells_of_itself,
+        asks_for_its_token,
+        is_not_used_up_by_idlers;
+    links:
+        lead_nobody_out,
+        lead_nobody_out_while_they_change;
+    legacy:
+        is_there,
+        executes_without_a_shell,
+        tells_what_it_failed_to_execute,
+        ends_what_takes_too_long,
+        moves_files;
 };
 
 /// Far beyond what any of them needs on a busy machine.

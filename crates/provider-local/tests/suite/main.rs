@@ -4,6 +4,7 @@
 mod copies;
 mod layers;
 mod limits;
+mod skills;
 
 use std::{
     path::{Path, PathBuf},
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
     cases.extend(layers::cases());
     cases.extend(limits::cases());
     cases.extend(copies::cases());
+    cases.extend(skills::cases());
     let code = runtime.block_on(suite::main(&home, cases));
     if let Err(error) = std::fs::remove_dir_all(&home.0) {
         panic!("something was left in {}: {error}", home.0.display());

@@ -37,7 +37,7 @@ pub(super) fn said(error: Error) -> String {
     format!("{error} ({error:?})")
 }
 
-async fn is_listed(provider: &Arc<dyn Provider>, id: &SandboxId) -> Result<Option<bool>, String> {
+pub(super) async fn is_listed(provider: &Arc<dyn Provider>, id: &SandboxId) -> Result<Option<bool>, String> {
     let found = provider.list().await.map_err(said)?;
     Ok(found.into_iter().find(|Found { id: found, .. }| found == id).map(|found| found.running))
 }

@@ -4,6 +4,8 @@
 mod cases;
 mod gate;
 mod inside;
+mod search;
+mod skills;
 mod terminal;
 
 use std::{future::Future, pin::Pin, process::ExitCode, sync::Arc};
@@ -43,7 +45,7 @@ macro_rules! cases {
 
 /// The contract, for any provider.
 pub fn contract<S: Subject>() -> Vec<Case<S>> {
-    cases::all().into_iter().chain(gate::all()).collect()
+    cases::all().into_iter().chain(search::all()).chain(skills::all()).chain(gate::all()).collect()
 }
 
 /// Runs the cases whose name contains the first argument, one after the other, and prints like a test runner.

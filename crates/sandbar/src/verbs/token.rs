@@ -1,4 +1,4 @@
-//! `token create|ls|revoke`: who may call over TCP.
+//! `token create|router|ls|revoke`: who may call over TCP.
 
 use chrono::Utc;
 use clap::ValueEnum;
@@ -33,6 +33,19 @@ Examples:
         /// Stops working after this long, for example 90d
         #[arg(long, value_name = "DURATION")]
         ttl: Option<HumanDuration>,
+    },
+    /// Make a token for one sandbox at /router, for clients of agent-sandbox
+    ///
+    /// It is stored nowhere and cannot be revoked: it ends when its time is over.
+    #[command(after_help = "\
+Examples:
+  sandbar token router web --ttl 1h")]
+    Router {
+        /// The sandbox's id or name
+        sandbox: String,
+        /// Stops working after this long, from 1s to 30d
+        #[arg(long, value_name = "DURATION", default_value = "1h")]
+        ttl: HumanDuration,
     },
     /// List tokens
     Ls,
@@ -86,6 +99,14 @@ pub(crate) async fn token(verb: Token, context: &Context) -> Result<u8, Failure>
                 new.token.id
             ));
             print.line(inert(&new.secret))?;
+        }
+        Token::Router { sandbox, ttl } => {
+            let new = client.router_token(&sandbox, ttl).await?;
+            if print.json {
+                return print.json(&new).map(|()| exit::OK);
+            }
+            print.say(format!("made a token for {} at /router, good for {ttl}", inert(&sandbox)));
+            print.line(inert(&new.token))?;
         }
         Token::Ls => {
             let tokens = client.tokens().await?;

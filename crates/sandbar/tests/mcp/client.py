@@ -11,9 +11,16 @@ from mcp.client.streamable_http import streamable_http_client
 URL, FOREIGN, TOKEN, MODE = sys.argv[1:]
 
 
+heard = []
+
+
+async def hear(message):
+    heard.append(getattr(message, "method", None) or getattr(getattr(message, "root", None), "method", None))
+
+
 def client(url, token=TOKEN):
     http = httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=60)
-    return Client(streamable_http_client(url, http_client=http), mode=MODE)
+    return Client(streamable_http_client(url, http_client=http), mode=MODE, message_handler=hear)
 
 
 async def call(to, tool, **arguments):
@@ -34,7 +41,8 @@ async def fails(to, tool, says, **arguments):
 
 async def tools(to):
     listed = {tool.name: tool for tool in (await to.list_tools()).tools}
-    assert list(listed) == ["exec", "read_file", "write_file", "edit_file", "list_dir", "get_skill"], listed
+    names = "exec read_file write_file edit_file list_dir glob grep start output input stop processes get_skill"
+    assert list(listed) == names.split(), listed
     assert listed["get_skill"].description == "Load the full content of a skill by name.", listed["get_skill"]
 
 
@@ -67,10 +75,69 @@ async def files(to):
     await run(to, "rm link")
 
 
+async def binary(to):
+    await run(to, r"printf '\211PNG\r\n\032\n\377' > a.png; printf '\377\376x' > data")
+    image = (await to.call_tool("read_file", {"path": "a.png"})).content[0]
+    assert (image.type, image.mime_type) == ("image", "image/png"), image
+    await fails(to, "read_file", "it is binary", path="data")
+    blob = (await to.call_tool("read_file", {"path": "data", "encoding": "base64"})).content[0].resource
+    assert (blob.blob, str(blob.uri)) == ("//54", "file:///workspace/data"), blob
+    await run(to, "rm a.png data")
+
+
+async def search(to):
+    await run(to, "mkdir -p s/node_modules; echo needle > s/b.py; sleep 0.02; echo Needle > s/a.py; cp s/a.py s/node_modules")
+    assert (await call(to, "glob", pattern="**/*.py"))[1] == "s/a.py\ns/b.py\n"
+    assert (await call(to, "glob", pattern="/workspace/s/*.py"))[2]["files"] == ["/workspace/s/a.py", "/workspace/s/b.py"]
+    assert (await call(to, "grep", pattern="^needle$"))[1] == "s/b.py:1:needle\n"
+    assert (await call(to, "grep", pattern="needle", path="s/b.py"))[1] == "s/b.py:1:needle\n"
+    found = (await call(to, "grep", pattern="NEEDLE", ignore_case=True, output_mode="files", hidden=True))[2]
+    assert found["files"] == ["s/a.py", "s/b.py", "s/node_modules/a.py"], found
+    await fails(to, "grep", "regular expression", pattern="a(")
+    await fails(to, "grep", "failed to search for `x` in none: ", pattern="x", path="none")
+    await run(to, "rm -r s")
+
+
+async def processes(to):
+    started = (await call(to, "start", command="echo up; while read line; do echo got $line; done"))[2]
+    process = started["process_id"]
+    first = (await call(to, "output", process_id=process, wait_ms=30000))[2]
+    assert (first["state"], first["output"]) == ("running", "up\n"), first
+    await call(to, "input", process_id=process, text="one\n")
+    second = (await call(to, "output", process_id=process, wait_ms=30000, offset=first["next_offset"]))[2]
+    assert second["output"] == "got one\n", second
+    assert (await call(to, "processes"))[2]["processes"][0]["process_id"] == process
+    over = (await call(to, "stop", process_id=process))[2]
+    assert (over["state"], over["exit_code"]) == ("exited", 143), over
+    await fails(to, "input", "has ended", process_id=process, text="x")
+    await fails(to, "output", "There is no process", process_id="prc-00000000000000000000000000")
+    cut = await run(to, "seq 100000")
+    rest = (await call(to, "output", process_id=cut["truncated"], offset=500000))[2]
+    assert rest["output"].endswith("100000\n") or rest["more"], rest
+
+
+async def progress(to):
+    told = []
+
+    async def hear(progress, total, message):
+        told.append((progress, message))
+
+    command = "for i in 1 2 3; do echo step $i; sleep 0.8; done"
+    result = await to.call_tool("exec", {"command": command}, progress_callback=hear)
+    assert not result.is_error and told, told
+    assert [at for at, _ in told] == sorted({at for at, _ in told}) and told[0][1].startswith("step "), told
+
+
 async def skills(to):
     text = "---\nname: Another\ndescription: 'Reads: PDFs'\n---\nDo it."
     await call(to, "write_file", path=".claude/skills/pdf/SKILL.md", content=text)
     await run(to, "mkdir -p .claude/skills/empty")
+    if MODE == "legacy":
+
+        async def changed():
+            return "notifications/tools/list_changed" in heard
+
+        await until("word of the new skill", changed)
     listed = {tool.name: tool.description for tool in (await to.list_tools(cache_mode="refresh")).tools}
     assert listed["get_skill"].endswith("\n\nAvailable skills:\n- pdf: Reads: PDFs"), listed["get_skill"]
     assert (await call(to, "get_skill", name="pdf"))[1] == text
@@ -121,7 +188,7 @@ async def refused(url, token, status):
 
 async def main():
     async with client(URL) as to:
-        for part in [tools, commands, files, skills, cancelling]:
+        for part in [tools, commands, files, binary, search, processes, progress, skills, cancelling]:
             await part(to)
             print(part.__name__)
     # Files stay when clients come and go.

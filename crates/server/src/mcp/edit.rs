@@ -1,15 +1,20 @@
 //! `edit_file`: one string of a file replaced by another, where it is certain which one is meant.
 
+use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::{
     Place, files,
+    listing::{self, Effect},
+    read,
     tools::{Outcome, structured},
 };
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ask {
+    #[serde(alias = "file_path")]
     path: String,
     old_string: String,
     new_string: String,
@@ -23,11 +28,30 @@ struct Edited {
     replaced: usize,
 }
 
+pub(super) fn listed() -> Tool {
+    let tool = listing::tool(
+        "edit_file",
+        "Edit a file",
+        "Replace a string in a file",
+        &["path", "old_string", "new_string"],
+        json!({
+            "path": listing::path("A text file of at most 1 MiB"),
+            "old_string":
+                listing::text("What is there, to the letter; it must be there once, unless replace_all is true"),
+            "new_string": listing::text("What takes its place"),
+            "replace_all": listing::flag("Replace it wherever it is; false if absent"),
+        }),
+        Effect::Changes,
+    );
+    let ok = listing::flag("Always true: a failure is an error");
+    listing::giving(tool, &["ok", "replaced"], json!({"ok": ok, "replaced": listing::number(1, "How many places")}))
+}
+
 pub(super) async fn replace(place: &Place, ask: Ask) -> Outcome {
     files::not_empty(&ask.path)?;
     let (engine, sandbox, failed) =
         (&place.app.engine, place.sandbox()?, |why| format!("failed to edit file {}: {why}", ask.path));
-    let content = files::whole(engine, sandbox, &ask.path).await.map_err(failed)?;
+    let content = read::whole(engine, sandbox, &ask.path).await.map_err(failed)?;
     let (content, replaced) = edited(&content, &ask).map_err(failed)?;
     files::put(engine, sandbox, &ask.path, content).await?;
     structured(&Edited { ok: true, replaced })

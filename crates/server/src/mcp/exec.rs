@@ -1,14 +1,21 @@
 //! `exec`: a shell command, to its end or its timeout. The command belongs to the call: one that is cancelled takes along
 //! all it started.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use sandbar_api::{Code, ExecRequest, ExecResult, ExitReason, HumanDuration, Problem, ProcessId, Stream, bytes};
+use rmcp::model::Tool;
+use sandbar_api::{ExecRequest, ExecResult, ExitReason, HumanDuration, Problem, ProcessId, Stream, bytes};
 use sandbar_engine::{Engine, OutputItem};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::{
     Place,
+    listing::{self, Effect},
+    progress::{Progress, Watched},
     tools::{Outcome, structured},
 };
 use crate::routes::exec::collected;
@@ -41,7 +48,34 @@ struct Ran {
     truncated: Option<ProcessId>,
 }
 
-pub(super) async fn run(place: &Place, ask: Ask) -> Outcome {
+pub(super) fn listed() -> Tool {
+    let tool = listing::tool(
+        "exec",
+        "Run a command",
+        "Execute a shell command in the sandbox",
+        &["command"],
+        json!({
+            "command": listing::text("Given to `sh -c`. More than 64 KiB of stdout or stderr is cut in the middle. What is to run on is for `start`"),
+            "timeout_ms": {"type": "integer", "description":
+                "When everything the command started is killed and exit_code is -1: 120000 if absent, at most 1800000, which 0 and less stand for too"},
+            "working_dir": listing::path("The directory it runs in, /workspace if absent"),
+        }),
+        Effect::ChangesAnything,
+    );
+    listing::giving(
+        tool,
+        &["stdout", "stderr", "exit_code"],
+        json!({
+            "stdout": listing::text("What it wrote; U+FFFD stands for what is not UTF-8"),
+            "stderr": listing::text("Likewise"),
+            "exit_code": {"type": "integer", "description": "Its exit status, 128 + signal, or -1 when its time was over"},
+            "reason": listing::text("Why it ended, unless by itself: timeout, killed, stopped, oom and others"),
+            "truncated": listing::text("The id of the process, if its output was cut here: `output` has all of it"),
+        }),
+    )
+}
+
+pub(super) async fn run(place: &Place, ask: Ask, progress: &Progress) -> Outcome {
     if ask.command.trim().is_empty() {
         return Err("command must not be empty".to_owned());
     }
@@ -56,16 +90,18 @@ pub(super) async fn run(place: &Place, ask: Ask) -> Outcome {
         // One more tells what is longer from what just fits.
         max_output: MOST as u64 + 1,
     };
-    let ran = tokio::select! {
-        ran = collected(&place.app, sandbox.to_owned(), request) => ran,
-        turned = place.app.engine.turned_away(&place.caller) => Err(turned.err().unwrap_or_else(revoked)),
+    let engine = &place.app.engine;
+    let process = Arc::new(OnceLock::new());
+    let begun = process.clone();
+    let running = async {
+        tokio::select! {
+            ran = collected(&place.app, sandbox.to_owned(), request, move |id| _ = begun.set(id.clone())) => ran,
+            turned = place.turned_away() => Err(turned),
+        }
     };
-    let ran = ran.map_err(|problem| format!("failed to run command: {problem}"))?;
-    structured(&shown(&place.app.engine, sandbox, ran).await)
-}
-
-fn revoked() -> Problem {
-    Problem::new(Code::Unauthenticated, "The token was revoked or has expired; the command was killed.", "Use another.")
+    let watched = Watched { engine, sandbox, process: &process };
+    let ran = progress.during(running, watched).await.map_err(|problem| format!("failed to run command: {problem}"))?;
+    structured(&shown(engine, sandbox, ran).await)
 }
 
 /// As kagent reads the number, but that nothing runs without any limit.
@@ -74,9 +110,7 @@ fn timeout(asked: Option<i64>) -> Result<Duration, String> {
     let asked = u64::try_from(asked).ok().filter(|asked| *asked > 0).map_or(LONGEST, Duration::from_millis);
     if asked > LONGEST {
         let most = LONGEST.as_millis();
-        return Err(format!(
-            "timeout_ms must not be more than {most}; start what takes longer in the background, with its output in a file"
-        ));
+        return Err(format!("timeout_ms must not be more than {most}; run what takes longer with start"));
     }
     Ok(asked)
 }
@@ -139,11 +173,13 @@ fn fit(begin: &[u8], end: Result<&[u8], &Problem>, process: &ProcessId) -> Strin
         }
         Err(problem) => ("".into(), format!(" Its end cannot be read: {problem}")),
     };
-    format!("{head}\n[… cut here: longer than {MOST} bytes. Process {process} has all of it.{lost} …]\n{tail}")
+    format!(
+        "{head}\n[… cut here: longer than {MOST} bytes. The tool output has all of it for process_id {process}.{lost} …]\n{tail}"
+    )
 }
 
 /// Without a character that the cut went through.
-fn whole_characters(bytes: &[u8]) -> &[u8] {
+pub(super) fn whole_characters(bytes: &[u8]) -> &[u8] {
     match bytes.utf8_chunks().last() {
         Some(last) if !last.invalid().is_empty() && std::str::from_utf8(last.invalid()).is_err_and(unfinished) => {
             &bytes[..bytes.len() - last.invalid().len()]
@@ -158,6 +194,8 @@ fn unfinished(error: std::str::Utf8Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use sandbar_api::Code;
+
     use super::*;
 
     fn process() -> ProcessId {
@@ -185,7 +223,7 @@ mod tests {
         let end = &begin[begin.len() - MOST / 2 - 1..];
         let shown = fit(&begin[..=MOST], Ok(end), &process());
         assert!(shown.starts_with("xé") && shown.ends_with('é') && !shown.contains('\u{fffd}'));
-        assert!(shown.contains("Process prc-01m7fq3czq9cdte0q41wxwr4kd has all of it."));
+        assert!(shown.contains("The tool output has all of it for process_id prc-01m7fq3czq9cdte0q41wxwr4kd."));
         assert!(shown.len() <= MOST + 200, "{}", shown.len());
     }
 

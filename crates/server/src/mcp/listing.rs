@@ -1,86 +1,67 @@
-//! The tools as clients are told of them. Names, sentences and inputs are kagent's where it has the tool; a property that
-//! is not here is refused.
+//! The tools as clients are told of them. Each file says it of its own; here is what they say it with. Names, sentences
+//! and inputs are kagent's where it has the tool; a property that is not listed is refused.
 
 use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
-pub(super) const GET_SKILL: &str = "Load the full content of a skill by name.";
+use super::{edit, exec, files, output, processes, read, search, skills};
 
-/// `skills` is what follows the sentence about skills.
+/// In the order in which a model is to think of them. `skills` is what follows the sentence about skills.
 pub(super) fn tools(skills: &str) -> Vec<Tool> {
-    let path =
-        |what: &str| json!({"type": "string", "description": format!("{what}; a relative one starts at /workspace")});
-    let text = |what: &str| json!({"type": "string", "description": what});
     vec![
-        tool(
-            "exec",
-            "Execute a shell command in the sandbox",
-            &["command"],
-            json!({
-                "command": text("Given to `sh -c`. More than 64 KiB of stdout or stderr is cut in the middle"),
-                "timeout_ms": {"type": "integer", "description":
-                    "When everything the command started is killed and exit_code is -1: 120000 if absent, at most 1800000, which 0 and less stand for too"},
-                "working_dir": path("The directory it runs in, /workspace if absent"),
-            }),
-            Effect::Changes,
-        ),
-        tool(
-            "read_file",
-            "Read the content of a file",
-            &["path"],
-            json!({
-                "path": path("A text file"),
-                "offset": {"type": "integer", "minimum": 1, "description": "The first line to read, counted from 1"},
-                "limit": {"type": "integer", "minimum": 1, "description":
-                    "How many lines to read; needed for files that are larger than 1 MiB"},
-            }),
-            Effect::Reads,
-        ),
-        tool(
-            "write_file",
-            "Write content to a file (creates parent directories if needed)",
-            &["path", "content"],
-            json!({"path": path("The file, which is replaced as a whole"), "content": text("All of its new content")}),
-            Effect::Changes,
-        ),
-        tool(
-            "edit_file",
-            "Replace a string in a file",
-            &["path", "old_string", "new_string"],
-            json!({
-                "path": path("A text file of at most 1 MiB"),
-                "old_string": text("What is there, to the letter; it must be there once, unless replace_all is true"),
-                "new_string": text("What takes its place"),
-                "replace_all": {"type": "boolean", "description": "Replace it wherever it is; false if absent"},
-            }),
-            Effect::Changes,
-        ),
-        tool(
-            "list_dir",
-            "List entries in a directory",
-            &[],
-            json!({"path": path("The directory, /workspace if absent")}),
-            Effect::Reads,
-        ),
-        tool(
-            "get_skill",
-            &format!("{GET_SKILL}{skills}"),
-            &["name"],
-            json!({"name": text("As it is listed above")}),
-            Effect::Reads,
-        ),
+        exec::listed(),
+        read::listed(),
+        files::write_listed(),
+        edit::listed(),
+        files::list_listed(),
+        search::glob_listed(),
+        search::grep_listed(),
+        processes::start_listed(),
+        output::listed(),
+        processes::input_listed(),
+        processes::stop_listed(),
+        processes::all_listed(),
+        skills::listed(skills),
     ]
 }
 
-#[derive(PartialEq, Eq)]
-enum Effect {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
     Reads,
+    /// May take something away; once is as good as twice.
+    Replaces,
     Changes,
+    /// As `Changes`, and may reach beyond the sandbox, as far as its policy lets it.
+    ChangesAnything,
 }
 
-fn tool(name: &'static str, description: &str, required: &[&str], properties: Value, effect: Effect) -> Tool {
+/// A tool that answers with text.
+pub(super) fn tool(
+    name: &'static str,
+    title: &str,
+    description: impl Into<String>,
+    required: &[&str],
+    properties: Value,
+    effect: Effect,
+) -> Tool {
+    let hints = ToolAnnotations::new()
+        .read_only(effect == Effect::Reads)
+        .destructive(effect != Effect::Reads)
+        .idempotent(matches!(effect, Effect::Reads | Effect::Replaces))
+        .open_world(effect == Effect::ChangesAnything);
+    Tool::new(name, description.into(), Arc::new(object(required, properties)))
+        .with_title(title)
+        .with_annotations(hints)
+}
+
+/// A tool that answers with such an object.
+pub(super) fn giving(tool: Tool, required: &[&str], properties: Value) -> Tool {
+    tool.with_raw_output_schema(Arc::new(object(required, properties)))
+}
+
+fn object(required: &[&str], properties: Value) -> JsonObject {
     let mut schema = JsonObject::new();
     schema.insert("type".to_owned(), "object".into());
     schema.insert("properties".to_owned(), properties);
@@ -88,6 +69,75 @@ fn tool(name: &'static str, description: &str, required: &[&str], properties: Va
         schema.insert("required".to_owned(), required.into());
     }
     schema.insert("additionalProperties".to_owned(), false.into());
-    let hints = ToolAnnotations::new().read_only(effect == Effect::Reads).open_world(name == "exec");
-    Tool::new(name, description.to_owned(), Arc::new(schema)).with_annotations(hints)
+    schema
+}
+
+pub(super) fn text(what: &str) -> Value {
+    json!({"type": "string", "description": what})
+}
+
+pub(super) fn path(what: &str) -> Value {
+    text(&format!("{what}; a relative one starts at /workspace"))
+}
+
+pub(super) fn flag(what: &str) -> Value {
+    json!({"type": "boolean", "description": what})
+}
+
+pub(super) fn number(least: u64, what: &str) -> Value {
+    json!({"type": "integer", "minimum": least, "description": what})
+}
+
+pub(super) fn one_of(names: &[&str], what: &str) -> Value {
+    json!({"type": "string", "enum": names, "description": what})
+}
+
+pub(super) fn list(required: &[&str], properties: Value) -> Value {
+    json!({"type": "array", "items": object(required, properties)})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tool_says_what_it_wants_and_gives() {
+        let tools = tools("");
+        for tool in &tools {
+            let name = tool.name.as_ref();
+            assert_eq!(tool.input_schema["additionalProperties"], false, "{name}");
+            let properties = tool.input_schema["properties"].as_object().unwrap_or_else(|| panic!("{name}"));
+            for (property, schema) in properties {
+                assert!(schema["description"].is_string() && schema["type"].is_string(), "{name}.{property}");
+            }
+            for required in tool.input_schema.get("required").and_then(Value::as_array).into_iter().flatten() {
+                assert!(properties.contains_key(required.as_str().unwrap_or_default()), "{name}: {required}");
+            }
+            assert!(tool.title.is_some() && tool.description.is_some(), "{name}");
+            let text_alone = ["read_file", "get_skill"].contains(&name);
+            assert_eq!(tool.output_schema.is_none(), text_alone, "{name}");
+            assert!(tool.output_schema.as_ref().is_none_or(|schema| schema["type"] == "object"), "{name}");
+        }
+        assert_eq!(tools.len(), 13);
+    }
+
+    #[test]
+    fn hints_are_what_the_tools_do() {
+        let tools = tools("");
+        let hints = |name: &str| {
+            let tool = tools.iter().find(|tool| tool.name == name).unwrap_or_else(|| panic!("no {name}"));
+            let hints = tool.annotations.clone().unwrap_or_default();
+            let hints = [hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint];
+            hints.map(|hint| hint.unwrap_or_else(|| panic!("{name} leaves a hint open")))
+        };
+        for name in ["read_file", "list_dir", "glob", "grep", "output", "processes", "get_skill"] {
+            assert_eq!(hints(name), [true, false, true, false], "{name}");
+        }
+        assert_eq!(hints("exec"), [false, true, false, true]);
+        assert_eq!(hints("input"), [false, true, false, true]);
+        assert_eq!(hints("start"), [false, true, false, true]);
+        assert_eq!(hints("write_file"), [false, true, true, false]);
+        assert_eq!(hints("stop"), [false, true, true, false]);
+        assert_eq!(hints("edit_file"), [false, true, false, false]);
+    }
 }

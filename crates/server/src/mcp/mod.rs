@@ -8,9 +8,17 @@ mod clients;
 mod edit;
 mod exec;
 mod files;
+mod kind;
 mod listing;
+mod output;
+mod patience;
+mod processes;
+mod progress;
+mod read;
 mod route;
+mod search;
 mod skills;
+mod told;
 mod tools;
 
 use std::{sync::Arc, time::Duration};
@@ -18,8 +26,9 @@ use std::{sync::Arc, time::Duration};
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
-use sandbar_api::{SandboxId, SessionId};
+use sandbar_api::{Code, Problem, SandboxId, SessionId};
 use sandbar_engine::Caller;
+use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use route::routes;
@@ -31,6 +40,8 @@ use crate::App;
 const MAX_BODY: usize = 4 * 1024 * 1024;
 /// An MCP session counts as idle while a command runs in it, and must outlive the longest one.
 const IDLE: Duration = exec::LONGEST.saturating_add(Duration::from_secs(5 * 60));
+/// When a call has lasted this long its token is looked at again; shorter ones are not held up.
+const TRUSTED: Duration = Duration::from_secs(1);
 
 type Service = StreamableHttpService<Tools, LocalSessionManager>;
 
@@ -49,6 +60,8 @@ impl Endpoint {
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .disable_allowed_origins()
+            // Only without a handshake, and only for answers that nothing was sent before.
+            .with_json_response(true)
             .with_max_request_body_bytes(MAX_BODY)
             .with_cancellation_token(closing);
         let service = Service::new(move || Ok(Tools::new(version)), sessions.clone(), config);
@@ -64,9 +77,21 @@ struct Place {
     session: SessionId,
     /// The newest of the session's that is not deleted.
     sandbox: Option<SandboxId>,
+    /// Told when the request was understood and a tool begins.
+    begun: Arc<Notify>,
 }
 
 impl Place {
+    /// Returns, with what to say, when the token of a call that lasts is revoked or expires.
+    async fn turned_away(&self) -> Problem {
+        sleep(TRUSTED).await;
+        let revoked = || {
+            let detail = "The token was revoked or has expired; the call was ended, and what it ran was killed.";
+            Problem::new(Code::Unauthenticated, detail, "Use another.")
+        };
+        self.app.engine.turned_away(&self.caller).await.err().unwrap_or_else(revoked)
+    }
+
     /// Or what to tell the model.
     fn sandbox(&self) -> Result<&str, String> {
         self.sandbox.as_ref().map(SandboxId::as_str).ok_or_else(|| {

@@ -1,6 +1,8 @@
 //! The route of a session's tools. An agent's token reaches those of its own session; of others it does not even learn
 //! whether they are there.
 
+use std::sync::Arc;
+
 use axum::{
     body::Body,
     extract::{Request, State},
@@ -8,9 +10,10 @@ use axum::{
     response::Response,
 };
 use sandbar_api::{Code, Problem};
+use tokio::sync::Notify;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::Place;
+use super::{Place, patience};
 use crate::{App, access::Calling, extract::Path, problem::Result, routes::SessionPath};
 
 const MCP_SESSION: &str = "mcp-session-id";
@@ -98,19 +101,23 @@ async fn serve(
     Path(path): Path<SessionPath>,
     mut request: Request,
 ) -> Result<Response> {
-    let session = app.engine.session(&caller, &path.session).await.map_err(|problem| hidden(problem, &path.session))?;
+    let placed = app.engine.session_place(&caller, &path.session).await;
+    let (session, sandbox) = placed.map_err(|problem| hidden(problem, &path.session))?;
     let known = request.headers().get(MCP_SESSION).map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
     if let Some(id) = &known {
-        app.mcp.clients.check(id, &session.id, &caller.owner)?;
+        app.mcp.clients.check(id, &session, &caller.owner)?;
     }
-    let (id, owner) = (session.id.clone(), caller.owner.clone());
-    let sandbox = session.sandboxes.into_iter().next_back();
-    request.extensions_mut().insert(Place { app: app.clone(), caller, session: session.id, sandbox });
-    let answer = app.mcp.service.handle(request).await;
+    let owner = caller.owner.clone();
+    let begun = Arc::new(Notify::new());
+    let place = Place { app: app.clone(), caller, session: session.clone(), sandbox, begun: begun.clone() };
+    request.extensions_mut().insert(place);
+    let service = app.mcp.service.clone();
+    let answering = async move { service.handle(request).await.map(Body::new) };
+    let answer = patience::answered(Box::pin(answering), &begun).await;
     if known.is_none()
         && let Some(opened) = answer.headers().get(MCP_SESSION).and_then(|opened| opened.to_str().ok())
     {
-        app.mcp.clients.bind(opened, id, owner).await?;
+        app.mcp.clients.bind(opened, session, owner).await?;
     }
-    Ok(answer.map(Body::new))
+    Ok(answer)
 }

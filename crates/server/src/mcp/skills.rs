@@ -4,17 +4,22 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::StreamExt as _;
+use rmcp::model::Tool;
 use sandbar_api::{Code, EntryKind, Problem};
 use sandbar_engine::Engine;
 use serde::Deserialize;
+use serde_json::json;
 
 use super::{
-    Place, files,
+    Place,
+    listing::{self, Effect},
+    read,
     tools::{Outcome, text},
 };
 
 /// The template's goes first: what is written in the workspace does not stand in for it.
 const PLACES: [&str; 2] = ["/skills", "/workspace/.claude/skills"];
+const SENTENCE: &str = "Load the full content of a skill by name.";
 const FILE: &str = "SKILL.md";
 /// More would crowd out what the model is there for.
 const MOST: usize = 64;
@@ -31,6 +36,18 @@ pub(super) struct Ask {
     name: String,
 }
 
+/// `skills` is what [`described`] gives.
+pub(super) fn listed(skills: &str) -> Tool {
+    listing::tool(
+        "get_skill",
+        "Load a skill",
+        format!("{SENTENCE}{skills}"),
+        &["name"],
+        json!({"name": listing::text("As it is listed in the description of this tool")}),
+        Effect::Reads,
+    )
+}
+
 pub(super) async fn load(place: &Place, ask: Ask) -> Outcome {
     let Ask { name } = ask;
     if !usable(&name) {
@@ -43,7 +60,7 @@ pub(super) async fn load(place: &Place, ask: Ask) -> Outcome {
             Err(problem) if is_absent(&problem) => {}
             Err(problem) => return Err(format!("failed to read skill {name}: {problem}")),
             Ok(_) => {
-                let content = files::whole(engine, sandbox, &path).await;
+                let content = read::whole(engine, sandbox, &path).await;
                 return content.map(text).map_err(|why| format!("failed to read skill {name}: {why}"));
             }
         }
@@ -62,17 +79,20 @@ fn is_absent(problem: &Problem) -> bool {
 
 /// What follows the tool's sentence: nothing, or the skills there are now.
 pub(super) async fn described(place: &Place) -> String {
-    let Ok(sandbox) = place.sandbox() else { return String::new() };
-    let found = tokio::time::timeout(PATIENCE, all(&place.app.engine, sandbox)).await;
-    let skills = match found {
-        Ok(Ok(skills)) => skills,
+    known(place).await.unwrap_or_else(|| "\n\nThe skills cannot be listed now.".to_owned())
+}
+
+/// The same, unless the sandbox does not tell.
+pub(super) async fn known(place: &Place) -> Option<String> {
+    let Ok(sandbox) = place.sandbox() else { return Some(String::new()) };
+    match tokio::time::timeout(PATIENCE, all(&place.app.engine, sandbox)).await {
+        Ok(Ok(skills)) => Some(list(&skills)),
         Ok(Err(problem)) => {
             tracing::debug!(sandbox, %problem, "skills cannot be listed");
-            return "\n\nThe skills cannot be listed now.".to_owned();
+            None
         }
-        Err(_) => return "\n\nThe skills cannot be listed now.".to_owned(),
-    };
-    list(&skills)
+        Err(_) => None,
+    }
 }
 
 fn list(skills: &BTreeMap<String, String>) -> String {
@@ -126,13 +146,20 @@ async fn beginning(engine: &Engine, sandbox: &str, path: &str) -> Result<String,
 
 /// The front matter's, on one line: it stands among the words of the server.
 fn description(content: &str) -> String {
-    let mut lines = content.lines().skip_while(|line| line.trim_end() != "---").skip(1);
+    let lines = content.lines().skip_while(|line| line.trim_end() != "---").skip(1);
+    let mut lines = lines.take_while(|line| line.trim_end() != "---");
     let found = lines
         .by_ref()
-        .take_while(|line| line.trim_end() != "---")
-        .find_map(|line| line.split_once(':').filter(|(key, _)| key.trim() == "description"));
-    let Some((_, value)) = found else { return String::new() };
-    let value = value.trim().trim_matches(['"', '\'']);
+        .find_map(|line| line.split_once(':').filter(|(key, _)| key.trim() == "description").map(|(_, value)| value));
+    let Some(value) = found.map(str::trim) else { return String::new() };
+    let value = match value.trim_end_matches(['-', '+']) {
+        // YAML's text of several lines, each of them indented.
+        ">" | "|" => {
+            let below = lines.take_while(|line| line.is_empty() || line.starts_with([' ', '\t'])).map(str::trim);
+            below.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+        }
+        _ => value.trim_matches(['"', '\'']).to_owned(),
+    };
     value.chars().filter(|character| !character.is_control()).take(LONGEST_DESCRIPTION).collect()
 }
 
@@ -155,6 +182,9 @@ mod tests {
             ("---\ndescription: 'a\u{1b}[31m'\n---", "a[31m"),
             ("---\nname: x\n---\ndescription: not here", ""),
             ("description: no front matter", ""),
+            ("---\ndescription: >-\n  Reads\n\n  PDFs.\nname: x\n---\nbody", "Reads PDFs."),
+            ("---\ndescription: |\n---\n  body", ""),
+            ("---\r\ndescription: x\r\n---\r\n", "x"),
             ("", ""),
         ] {
             assert_eq!(description(content), want, "{content}");

@@ -5,14 +5,17 @@ use axum::http::request::Parts;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject,
-        ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+        CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, DiscoverResult,
+        Implementation, JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
     },
     service::RequestContext,
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
-use super::{Place, edit, exec, files, listing, skills};
+use super::{
+    Place, edit, exec, files, listing, output, processes, progress::Progress, read, search, skills, told::Told,
+};
 
 const INSTRUCTIONS: &str = "A sandbox of its own for this session: commands run and files live there and stay between calls. Relative paths start at /workspace. The network may be limited to what a policy allows.";
 
@@ -21,19 +24,27 @@ pub(super) type Outcome = Result<CallToolResult, String>;
 
 pub(super) struct Tools {
     version: &'static str,
+    told: Told,
 }
 
 impl Tools {
     pub(super) fn new(version: &'static str) -> Self {
-        Self { version }
+        Self { version, told: Told::default() }
     }
 }
 
 impl ServerHandler for Tools {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build())
             .with_server_info(Implementation::new("sandbar", self.version))
             .with_instructions(INSTRUCTIONS)
+    }
+
+    /// Without a handshake there is no session to send anything to: those clients are told not to keep the list.
+    async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let mut config = self.get_info();
+        config.capabilities = ServerCapabilities::builder().enable_tools().build();
+        Ok(DiscoverResult::from_server_info(self.supported_protocol_versions().into_owned(), config))
     }
 
     async fn list_tools(
@@ -42,7 +53,9 @@ impl ServerHandler for Tools {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let place = place(&context)?;
-        let mut listed = ListToolsResult::with_all_items(listing::tools(&skills::described(&place).await));
+        let skills = skills::described(&place).await;
+        let mut listed = ListToolsResult::with_all_items(listing::tools(&skills));
+        self.told.is(&skills);
         // Skills come and go with files.
         (listed.ttl_ms, listed.cache_scope) = (Some(0), Some(CacheScope::Private));
         Ok(listed)
@@ -54,14 +67,23 @@ impl ServerHandler for Tools {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let place = place(&context)?;
+        place.begun.notify_one();
         let (name, arguments) = (request.name, request.arguments.unwrap_or_default());
+        let progress = Progress::of(&context);
         let call = async {
             Ok(match name.as_ref() {
-                "exec" => with(&name, arguments, |ask| exec::run(&place, ask)).await,
-                "read_file" => with(&name, arguments, |ask| files::read(&place, ask)).await,
+                "exec" => with(&name, arguments, |ask| exec::run(&place, ask, &progress)).await,
+                "read_file" => with(&name, arguments, |ask| read::read(&place, ask)).await,
                 "write_file" => with(&name, arguments, |ask| files::write(&place, ask)).await,
                 "edit_file" => with(&name, arguments, |ask| edit::replace(&place, ask)).await,
                 "list_dir" => with(&name, arguments, |ask| files::list(&place, ask)).await,
+                "glob" => with(&name, arguments, |ask| search::glob(&place, ask)).await,
+                "grep" => with(&name, arguments, |ask| search::grep(&place, ask)).await,
+                "start" => with(&name, arguments, |ask| processes::start(&place, ask)).await,
+                "output" => with(&name, arguments, |ask| output::look(&place, ask, &progress)).await,
+                "input" => with(&name, arguments, |ask| processes::input(&place, ask)).await,
+                "stop" => with(&name, arguments, |ask| processes::stop(&place, ask)).await,
+                "processes" => with(&name, arguments, |ask| processes::all(&place, ask)).await,
                 "get_skill" => with(&name, arguments, |ask| skills::load(&place, ask)).await,
                 other => {
                     let message = format!("There is no tool `{}`; tools/list names them.", other.escape_debug());
@@ -74,6 +96,9 @@ impl ServerHandler for Tools {
             outcome = call => outcome?,
             () = context.ct.cancelled() => Err("The call was cancelled.".to_owned()),
         };
+        if ["exec", "write_file", "edit_file"].contains(&name.as_ref()) {
+            self.told.look_later(place, context.peer);
+        }
         Ok(outcome.unwrap_or_else(|text| CallToolResult::error(vec![ContentBlock::text(text)])).into())
     }
 }
@@ -94,11 +119,15 @@ async fn with<T: DeserializeOwned>(name: &str, arguments: JsonObject, tool: impl
 
 /// The same twice, as text for those that know only that.
 pub(super) fn structured<T: Serialize>(value: &T) -> Outcome {
-    let told = |error: serde_json::Error| format!("The result cannot be written as JSON: {error}.");
-    let text = serde_json::to_string(value).map_err(told)?;
+    let text =
+        serde_json::to_string(value).map_err(|error| format!("The result cannot be written as JSON: {error}."))?;
     let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
-    result.structured_content = Some(serde_json::to_value(value).map_err(told)?);
+    result.structured_content = Some(object(value)?);
     Ok(result)
+}
+
+pub(super) fn object<T: Serialize>(value: &T) -> Result<Value, String> {
+    serde_json::to_value(value).map_err(|error| format!("The result cannot be written as JSON: {error}."))
 }
 
 pub(super) fn text(text: String) -> CallToolResult {

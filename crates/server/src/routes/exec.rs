@@ -10,7 +10,7 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use sandbar_api::{Code, ExecRequest, ExecResult, Problem, Process, StartProcess};
+use sandbar_api::{Code, ExecRequest, ExecResult, Problem, Process, ProcessId, StartProcess};
 use sandbar_engine::{Engine, OutputItem, OutputReader};
 use tokio::{
     task::{JoinError, JoinHandle},
@@ -24,7 +24,7 @@ use crate::{
     App,
     extract::{Json, Path},
     problem::{Result, shutting_down},
-    sse::{self, Frames},
+    sse,
 };
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -59,19 +59,36 @@ async fn exec(
     Json(request): Json<ExecRequest>,
 ) -> Result<Response> {
     if !sse::wanted(&headers) {
-        return Ok(axum::Json(collected(&app, path.sandbox, request).await?).into_response());
+        return Ok(axum::Json(collected(&app, path.sandbox, request, |_| ()).await?).into_response());
     }
-    let starting = start(app.engine.clone(), path.sandbox, request, app.closing.clone());
+    let ExecRequest { argv, env, cwd, timeout, stdin, max_output: _ } = request;
+    let command = StartProcess { argv, env, cwd, timeout, ..StartProcess::default() };
+    let (process, items) = live(&app, path.sandbox, command, stdin.map(Bytes::from)).await?;
+    let frames = items.map(|item| match item? {
+        OutputItem::Chunk(chunk) => Ok(sse::output(&chunk)),
+        OutputItem::Exit(process) => sse::frame(None, "exit", &process),
+    });
+    let first = stream::iter([sse::frame(None, "started", &process)]);
+    Ok(sse::respond(first.chain(frames), app.closing.clone()))
+}
+
+/// Starts a command that is killed, all of it, when what follows is dropped before its exit came.
+pub(crate) async fn live(
+    app: &App,
+    sandbox: String,
+    command: StartProcess,
+    stdin: Option<Bytes>,
+) -> std::result::Result<(Process, impl stream::Stream<Item = Item> + Send + 'static + use<>), Problem> {
+    let starting = start(app.engine.clone(), sandbox, command, stdin, app.closing.clone());
     // On its own task: if the caller goes away while the process is being started, the guard is still made, and kills.
     let (process, live, input) = tokio::spawn(starting).await.map_err(|error| failed(&error))??;
-    let first = stream::iter([sse::frame(None, "started", &process)]);
     let over = CancellationToken::new();
     let input =
         stream::once(input).filter_map(async |failed| failed.map(Err)).take_until(over.clone().cancelled_owned());
     let output = stream::unfold((live, over.drop_guard()), async |(mut live, over)| {
-        live.next().await.map(|frame| (frame, (live, over)))
+        live.next().await.map(|item| (item, (live, over)))
     });
-    Ok(sse::respond(first.chain(stream::select(output, Box::pin(input))), app.closing.clone()))
+    Ok((process, stream::select(Box::pin(output), Box::pin(input))))
 }
 
 /// How long a command that runs while the server shuts down may still take to be answered.
@@ -82,9 +99,10 @@ pub(crate) async fn collected(
     app: &App,
     sandbox: String,
     request: ExecRequest,
+    begun: impl FnOnce(&ProcessId) + Send + 'static,
 ) -> std::result::Result<ExecResult, Problem> {
     let engine = app.engine.clone();
-    let running = tokio::spawn(async move { engine.exec(&sandbox, request).await });
+    let running = tokio::spawn(async move { engine.exec_telling(&sandbox, request, begun).await });
     let mut running = EndWithCall { running, closing: app.closing.clone() };
     tokio::select! {
         result = &mut running.running => result.unwrap_or_else(|error| Err(failed(&error))),
@@ -109,30 +127,32 @@ fn failed(error: &JoinError) -> Problem {
     Problem::new(Code::Internal, format!("Running the command failed: {error}."), "Look into the server's log.")
 }
 
+pub(crate) type Item = std::result::Result<OutputItem, Problem>;
+
 type Input = std::pin::Pin<Box<dyn Future<Output = Option<Problem>> + Send>>;
 
 async fn start(
     engine: Engine,
     sandbox: String,
-    request: ExecRequest,
+    command: StartProcess,
+    stdin: Option<Bytes>,
     closing: CancellationToken,
 ) -> std::result::Result<(Process, Live, Input), Problem> {
-    let ExecRequest { argv, env, cwd, timeout, stdin, max_output: _ } = request;
-    let start = StartProcess { argv, env, cwd, timeout, stdin: stdin.is_some(), ..StartProcess::default() };
-    let process = engine.start_process(&sandbox, start).await?;
+    let command = StartProcess { stdin: stdin.is_some(), ..command };
+    let process = engine.start_process(&sandbox, command).await?;
     let guard = KillOnDrop { engine: engine.clone(), process: process.clone(), closing, armed: true };
     let reader = engine.output(&sandbox, process.id.as_str(), Some(0)).await?;
     let input: Input = match stdin {
-        Some(text) => Box::pin(write_input(engine, process.clone(), text)),
+        Some(data) => Box::pin(write_input(engine, process.clone(), data)),
         None => Box::pin(async { None }),
     };
     Ok((process, Live { reader, guard }, input))
 }
 
 /// A command that ends, or closes its input, without reading all of it is no failure of the call.
-async fn write_input(engine: Engine, process: Process, text: String) -> Option<Problem> {
+async fn write_input(engine: Engine, process: Process, data: Bytes) -> Option<Problem> {
     let (sandbox, id) = (process.sandbox.as_str(), process.id.as_str());
-    let written = engine.write_input(sandbox, id, Some(0), Bytes::from(text), true).await;
+    let written = engine.write_input(sandbox, id, Some(0), data, true).await;
     written.err().filter(|problem| problem.code != Code::NoStdin && !is_over(problem))
 }
 
@@ -147,16 +167,12 @@ struct Live {
 }
 
 impl Live {
-    async fn next(&mut self) -> Option<Frames> {
-        match self.reader.next(true).await {
-            Ok(Some(OutputItem::Chunk(chunk))) => Some(Ok(sse::output(&chunk))),
-            Ok(Some(OutputItem::Exit(process))) => {
-                self.guard.armed = false;
-                Some(sse::frame(None, "exit", &process))
-            }
-            Ok(None) => None,
-            Err(problem) => Some(Err(problem)),
+    async fn next(&mut self) -> Option<Item> {
+        let item = self.reader.next(true).await.transpose()?;
+        if let Ok(OutputItem::Exit(_)) = item {
+            self.guard.armed = false;
         }
+        Some(item)
     }
 }
 

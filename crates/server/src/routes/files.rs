@@ -206,7 +206,7 @@ fn beyond(entry: &Entry) -> Response {
 }
 
 /// As many bytes as the head promised, of a file that may grow or shrink meanwhile: more is left out, less is an error.
-fn exactly(bytes: ByteStream, length: u64) -> ByteStream {
+pub(crate) fn exactly(bytes: ByteStream, length: u64) -> ByteStream {
     Box::pin(stream::unfold((bytes, length), async |(mut bytes, left)| {
         if left == 0 {
             return None;

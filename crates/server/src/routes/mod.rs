@@ -11,18 +11,19 @@ mod docs;
 mod enforcement;
 mod events;
 pub(crate) mod exec;
-mod files;
+pub(crate) mod files;
 mod health;
 mod host;
 mod life;
 mod metrics;
 mod network;
-mod output;
+pub(crate) mod output;
 mod pools;
 mod ports;
+mod previews;
 mod processes;
 mod range;
-mod sandboxes;
+pub(crate) mod sandboxes;
 mod secrets;
 mod sessions;
 mod sign_in;
@@ -32,6 +33,7 @@ mod terminals;
 mod tokens;
 mod usage;
 mod webhooks;
+pub(crate) mod workspaces;
 
 use axum::{Router, middleware};
 use serde::Deserialize;
@@ -39,7 +41,9 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::{IntoParams, openapi::OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::{App, access, headers, mcp, observe, problem, query, roles};
+use crate::{
+    App, access, grpc, headers, kagent, mcp, observe, preview, problem, query, roles, router as agent_sandbox,
+};
 
 fn open() -> OpenApiRouter<App> {
     OpenApiRouter::default().merge(health::routes()).merge(sign_in::routes()).merge(docs::routes())
@@ -58,6 +62,7 @@ fn guarded() -> OpenApiRouter<App> {
         .merge(attach::routes())
         .merge(files::routes())
         .merge(ports::routes())
+        .merge(previews::routes())
         .merge(events::routes())
         .merge(templates::routes())
         .merge(pools::routes())
@@ -65,6 +70,8 @@ fn guarded() -> OpenApiRouter<App> {
         .merge(secrets::listed())
         .merge(approvals::routes())
         .merge(sessions::routes())
+        .merge(workspaces::routes())
+        .merge(kagent::routes())
         .merge(mcp::routes())
         .merge(budgets::routes())
         .merge(usage::routes())
@@ -93,16 +100,23 @@ pub(crate) fn router(app: &App) -> Router {
                 .route_layer(middleware::from_fn(query::refuse_unknown))
                 .route_layer(middleware::from_fn(roles::admin_only)),
         )
+        .merge(grpc::guarded(app))
         .fallback(problem::unknown_route)
         .method_not_allowed_fallback(problem::method_not_allowed)
         .layer(middleware::from_fn_with_state(app.clone(), access::authenticate));
-    open.method_not_allowed_fallback(problem::method_not_allowed)
+    open.merge(grpc::open(app))
+        .method_not_allowed_fallback(problem::method_not_allowed)
         .merge(guarded)
+        // It knows its callers by itself, and answers in the words of its own contract.
+        .merge(agent_sandbox::routes())
         .layer(CatchPanicLayer::custom(problem::panicked))
         // Before any token is looked at: a rebound name must not learn whether one is valid.
         .layer(middleware::from_fn_with_state(app.clone(), access::site))
         .layer(middleware::from_fn(headers::harden))
+        .layer(middleware::from_fn(kagent::answer))
+        .layer(middleware::from_fn_with_state(app.clone(), preview::divert))
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
+        .layer(middleware::from_fn(grpc::answer))
         .with_state(app.clone())
 }
 

@@ -82,8 +82,7 @@ async fn output(
     let reader = app.engine.output(&path.sandbox, &path.process, resumed.or(query.from)).await?;
     let start = reader.offset();
     let follow = query.follow.unwrap_or(events);
-    let until = query.limit.map(|limit| start.saturating_add(limit));
-    let mut window = Window { reader, follow, until, promised: false, only: query.stream };
+    let mut window = Window::new(reader, follow, query.limit, query.stream);
     if events {
         let frames = stream::unfold(Some(window), async |window| {
             let mut window = window?;
@@ -151,7 +150,7 @@ fn until_ended<T>(
 }
 
 /// A reader cut to what was asked for.
-struct Window {
+pub(crate) struct Window {
     reader: OutputReader,
     follow: bool,
     /// Not at or after this offset.
@@ -162,7 +161,12 @@ struct Window {
 }
 
 impl Window {
-    async fn next(&mut self) -> std::result::Result<Option<OutputItem>, Problem> {
+    pub(crate) fn new(reader: OutputReader, follow: bool, limit: Option<u64>, only: Option<Stream>) -> Self {
+        let until = limit.map(|limit| reader.offset().saturating_add(limit));
+        Self { reader, follow, until, promised: false, only }
+    }
+
+    pub(crate) async fn next(&mut self) -> std::result::Result<Option<OutputItem>, Problem> {
         loop {
             if self.until.is_some_and(|until| self.reader.offset() >= until) {
                 return Ok(None);

@@ -76,7 +76,7 @@ pub(super) fn made(what: &impl Serialize, path: &str, replayed: bool) -> Respons
     response
 }
 
-pub(super) fn idempotency_key(headers: &HeaderMap) -> std::result::Result<Option<&str>, Problem> {
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> std::result::Result<Option<&str>, Problem> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let usable = |text: &&str| (1..=MAX_KEY).contains(&text.len());
     value.to_str().ok().filter(usable).map(Some).ok_or_else(|| {

@@ -105,6 +105,7 @@ async fn agents_reach_what_is_listed_and_nothing_else() {
         "get /v1/sessions/x",
         "get /v1/sessions/x/budget",
         "get /v1/sessions/x/mcp",
+        "get /v1/sessions/x/sandbox",
         "get /v1/usage",
         "post /v1/sessions/x/mcp",
     ];

@@ -6,7 +6,11 @@ use std::{
     os::{fd::AsFd as _, unix::net::UnixListener},
     path::PathBuf,
     process::{Child, Command},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -50,6 +54,10 @@ pub(crate) fn be_the_guest_if_told() {
 
 pub(crate) struct Bare {
     root: PathBuf,
+    /// How long a `create` takes, in milliseconds.
+    pub(crate) pace: AtomicU64,
+    /// Whether the next `create` fails.
+    pub(crate) broken: AtomicBool,
     pub(crate) guests: Mutex<HashMap<SandboxId, Child>>,
 }
 
@@ -73,6 +81,11 @@ impl Provider for Bare {
     }
 
     async fn create(&self, spec: &Spec) -> Result<(), Error> {
+        tokio::time::sleep(Duration::from_millis(self.pace.load(Ordering::SeqCst))).await;
+        if self.broken.swap(false, Ordering::SeqCst) {
+            let (layer, cause, fix) = ("seccomp", "a cause".to_owned(), "a fix".to_owned());
+            return Err(Error::NotEnforceable { layer, cause, fix });
+        }
         self.start(spec).await
     }
 
@@ -128,13 +141,18 @@ impl Bench {
     pub(crate) async fn new() -> Self {
         let directory = TempDir::new().unwrap();
         let home = directory.path().join("home");
-        let provider = Arc::new(Bare { root: directory.path().to_owned(), guests: Mutex::default() });
+        let provider = Arc::new(Bare {
+            root: directory.path().to_owned(),
+            pace: AtomicU64::new(0),
+            broken: AtomicBool::new(false),
+            guests: Mutex::default(),
+        });
         let engine =
             Engine::open(Config { home: home.clone(), providers: vec![provider.clone()], asks: true }).await.unwrap();
         fs::write(home.join("templates/small.toml"), "max_file = 100000\n").unwrap();
         fs::create_dir(directory.path().join("files")).unwrap();
         let socket = home.join("sandbar.sock");
-        let options = Options { tcp: None, tls: None, socket: socket.clone(), version: "test" };
+        let options = Options { tcp: None, tls: None, socket: socket.clone(), version: "test", preview_domain: None };
         let server = Server::bind(engine.clone(), options).await.unwrap();
         let closing = CancellationToken::new();
         let serving = tokio::spawn(server.serve(closing.clone()));

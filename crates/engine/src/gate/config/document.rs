@@ -11,21 +11,21 @@ const ALIKE: f64 = 0.8;
 
 /// What is wrong with a file, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mistake {
-    pub(super) line: Option<usize>,
+pub(crate) struct Mistake {
+    pub(crate) line: Option<usize>,
     /// One clause without a full stop, with what to do about it.
-    pub(super) cause: String,
+    pub(crate) cause: String,
 }
 
-pub(super) type Read<T> = Result<T, Mistake>;
+pub(crate) type Read<T> = Result<T, Mistake>;
 
-pub(super) struct Document<'t> {
+pub(crate) struct Document<'t> {
     text: &'t str,
     table: DeTable<'t>,
 }
 
 impl<'t> Document<'t> {
-    pub(super) fn read(text: &'t str) -> Read<Self> {
+    pub(crate) fn read(text: &'t str) -> Read<Self> {
         match DeTable::parse(text) {
             Ok(table) => Ok(Self { text, table: table.into_inner() }),
             Err(error) => Err(Mistake {
@@ -35,13 +35,13 @@ impl<'t> Document<'t> {
         }
     }
 
-    pub(super) fn whole(&self) -> Section<'_> {
+    pub(crate) fn whole(&self) -> Section<'_> {
         Section { text: self.text, path: String::new(), at: 0, table: &self.table }
     }
 }
 
 /// A table, with its name as one would write it.
-pub(super) struct Section<'d> {
+pub(crate) struct Section<'d> {
     text: &'d str,
     path: String,
     at: usize,
@@ -49,8 +49,8 @@ pub(super) struct Section<'d> {
 }
 
 /// A key, or an item of a list, with its value.
-pub(super) struct Field<'d> {
-    pub(super) name: &'d str,
+pub(crate) struct Field<'d> {
+    pub(crate) name: &'d str,
     text: &'d str,
     path: String,
     at: usize,
@@ -58,19 +58,19 @@ pub(super) struct Field<'d> {
 }
 
 impl<'d> Section<'d> {
-    pub(super) fn bad(&self, cause: impl Into<String>) -> Mistake {
+    pub(crate) fn bad(&self, cause: impl Into<String>) -> Mistake {
         Mistake { line: Some(line(self.text, self.at)), cause: cause.into() }
     }
 
     /// Finds a misspelt key before anything is read, so that what it should have been can be told.
-    pub(super) fn only(&self, known: &[&str]) -> Read<()> {
+    pub(crate) fn only(&self, known: &[&str]) -> Read<()> {
         let stranger = self.fields().find(|field| !known.contains(&field.name));
         let Some(stranger) = stranger else { return Ok(()) };
         let what = if self.path.is_empty() { "section".to_owned() } else { format!("field of [{}]", self.path) };
         Err(stranger.bad(unknown(&what, stranger.name, known)))
     }
 
-    pub(super) fn fields(&self) -> impl Iterator<Item = Field<'d>> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = Field<'d>> {
         let (text, path) = (self.text, self.path.clone());
         self.table.iter().map(move |(key, value)| {
             let name = key.get_ref().as_ref();
@@ -79,19 +79,19 @@ impl<'d> Section<'d> {
         })
     }
 
-    pub(super) fn field(&self, name: &str) -> Option<Field<'d>> {
+    pub(crate) fn field(&self, name: &str) -> Option<Field<'d>> {
         self.fields().find(|field| field.name == name)
     }
 
     /// What cannot be left out.
-    pub(super) fn needed(&self, name: &str, example: &str) -> Read<Field<'d>> {
+    pub(crate) fn needed(&self, name: &str, example: &str) -> Read<Field<'d>> {
         self.field(name)
             .ok_or_else(|| self.bad(format!("[{}] says no `{name}`: write `{name} = {example}`", self.path)))
     }
 }
 
 impl<'d> Field<'d> {
-    pub(super) fn bad(&self, cause: impl Into<String>) -> Mistake {
+    pub(crate) fn bad(&self, cause: impl Into<String>) -> Mistake {
         Mistake { line: Some(line(self.text, self.at)), cause: cause.into() }
     }
 
@@ -99,22 +99,22 @@ impl<'d> Field<'d> {
         self.bad(format!("`{}` is not {what}", self.path))
     }
 
-    pub(super) fn section(&self) -> Read<Section<'d>> {
+    pub(crate) fn section(&self) -> Read<Section<'d>> {
         let table = self.value.as_table();
         let table = table.ok_or_else(|| self.not_a(&format!("a table: write it as [{}]", self.path)))?;
         Ok(Section { text: self.text, path: self.path.clone(), at: self.at, table })
     }
 
-    pub(super) fn text(&self) -> Read<&'d str> {
+    pub(crate) fn text(&self) -> Read<&'d str> {
         self.value.as_str().ok_or_else(|| self.not_a("a text: write it in quotes"))
     }
 
-    pub(super) fn flag(&self) -> Read<bool> {
+    pub(crate) fn flag(&self) -> Read<bool> {
         self.value.as_bool().ok_or_else(|| self.not_a("`true` or `false`"))
     }
 
     /// From 1 to `most`.
-    pub(super) fn count(&self, most: u64) -> Read<u64> {
+    pub(crate) fn count(&self, most: u64) -> Read<u64> {
         let number =
             self.value.as_integer().and_then(|number| u64::from_str_radix(number.as_str(), number.radix()).ok());
         number
@@ -123,7 +123,7 @@ impl<'d> Field<'d> {
     }
 
     /// As written; may be anything that a float can be.
-    pub(super) fn number(&self) -> Read<f64> {
+    pub(crate) fn number(&self) -> Read<f64> {
         let number = match self.value {
             DeValue::Float(number) => number.as_str().parse().ok(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().parse().ok(),
@@ -132,7 +132,7 @@ impl<'d> Field<'d> {
         number.ok_or_else(|| self.not_a("a number"))
     }
 
-    pub(super) fn list(&self) -> Read<Vec<Field<'d>>> {
+    pub(crate) fn list(&self) -> Read<Vec<Field<'d>>> {
         let items = self.value.as_array().ok_or_else(|| self.not_a("a list: write it in brackets"))?;
         let item = |item: &'d Spanned<DeValue<'d>>| Field {
             name: self.name,

@@ -12,7 +12,7 @@ use std::{
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// Absent for a file that is not there.
-pub(super) fn read(path: &Path, most: u64) -> Result<Option<String>, String> {
+pub(crate) fn read(path: &Path, most: u64) -> Result<Option<String>, String> {
     let metadata = match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         found => found.map_err(|error| error.to_string())?,
@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path, most: u64) -> Result<Option<String>, String> {
 
 /// Equal as long as a file was not changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     /// Device, inode, size, time of change.
     identity: Option<(u64, u64, u64, i64, i64)>,
     /// Looks again next time in any case.
@@ -42,7 +42,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    pub(super) fn of(path: &Path) -> Self {
+    pub(crate) fn of(path: &Path) -> Self {
         let metadata = fs::metadata(path).ok();
         let identity = |found: &Metadata| (found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec());
         let now = SystemTime::now();

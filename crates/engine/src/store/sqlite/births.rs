@@ -24,8 +24,8 @@ const CREATE: &str = "
 
     INSERT INTO sessions (id, owner, created_at, parent, name, labels) SELECT $3, $16, $12, $27, $32, $33 WHERE $17;
     INSERT INTO sandboxes (id, name, session, state, reason, template_name, template, provider, labels, env,
-                           workspace, created_at, changed_at, expires_at, from_snapshot)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
+                           workspace, created_at, changed_at, expires_at, from_snapshot, lease)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $34);
     INSERT INTO gates (sandbox, rules, secrets, certificate, key) VALUES ($1, $28, $29, $30, $31);
     INSERT INTO sandbox_labels (sandbox, key, value) SELECT $1, key, value FROM json_each($9);
     INSERT INTO idempotency_keys (owner, key, digest, sandbox, created_at)
@@ -101,7 +101,8 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox, of: O
         .bind(&gate.certificate)
         .bind(gate.key.as_slice())
         .bind(&marks.name)
-        .bind(columns::json(&marks.labels)?);
+        .bind(columns::json(&marks.labels)?)
+        .bind(row.lease.map(|lease| i64::try_from(lease.0.as_millis()).unwrap_or(i64::MAX)));
     // All rows rather than the first: the script has to run to its end.
     let seq = script.fetch_all(&mut transaction.connection).await.map_err(|error| {
         if fault::not_unique(&error, "sandboxes.name") {

@@ -1,9 +1,9 @@
 //! Sandboxes as they are found: by id, by name, by filter, by expiry.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use chrono::{DateTime, Utc};
-use sandbar_api::{Sandbox, SandboxId, SandboxState};
+use sandbar_api::{HumanDuration, Sandbox, SandboxId, SandboxState, SessionId};
 use sqlx::{Row as _, Sqlite, SqliteExecutor, SqlitePool, sqlite::SqliteRow};
 
 use super::columns::{from_json, json, parse, time, unsigned};
@@ -20,6 +20,15 @@ pub(super) async fn by_id(executor: impl SqliteExecutor<'_>, id: &SandboxId) -> 
 pub(super) async fn by_name(readers: &SqlitePool, name: &str) -> Result<Option<SandboxRow>> {
     let row = sqlx::query("SELECT * FROM sandboxes WHERE name = $1 AND state <> 'deleted'")
         .bind(name)
+        .fetch_optional(readers)
+        .await?;
+    row.as_ref().map(decode).transpose()
+}
+
+/// By when it came to be there: one out of a pool has an id of before.
+pub(super) async fn last_of(readers: &SqlitePool, session: &SessionId) -> Result<Option<SandboxRow>> {
+    let row = sqlx::query("SELECT * FROM sandboxes WHERE session = $1 ORDER BY created_at DESC, id DESC LIMIT 1")
+        .bind(session.as_str())
         .fetch_optional(readers)
         .await?;
     row.as_ref().map(decode).transpose()
@@ -100,5 +109,7 @@ fn decode(row: &SqliteRow) -> Result<SandboxRow> {
         changed_at: time(row.try_get("changed_at")?)?,
         expires_at: row.try_get::<Option<i64>, _>("expires_at")?.map(time).transpose()?,
     };
-    Ok(SandboxRow { sandbox, template: from_json(row.try_get("template")?)? })
+    let lease = row.try_get::<Option<i64>, _>("lease")?.map(unsigned).transpose()?;
+    let lease = lease.map(|millis| HumanDuration(Duration::from_millis(millis)));
+    Ok(SandboxRow { sandbox, template: from_json(row.try_get("template")?)?, lease })
 }

@@ -5,6 +5,7 @@
 mod approvals;
 mod births;
 mod columns;
+mod conversations;
 mod events;
 mod fault;
 mod found;

@@ -45,7 +45,8 @@ pub(super) struct Gone {
     pub(super) processes: Vec<ProcessId>,
 }
 
-// What a sub-session used is its parent's spending too, so parents and children go together or not at all.
+// What a sub-session used is its parent's spending too, so parents and children go together or not at all. A conversation
+// is there for its next sandbox.
 const SESSIONS: &str = "
     WITH RECURSIVE
         above (id, parent) AS (
@@ -56,7 +57,10 @@ const SESSIONS: &str = "
             UNION SELECT family.eldest, sessions.id FROM sessions JOIN family ON sessions.parent = family.id)
     DELETE FROM sessions WHERE id IN (
         SELECT id FROM family WHERE eldest NOT IN (
-            SELECT family.eldest FROM family JOIN sandboxes ON sandboxes.session = family.id))";
+            SELECT family.eldest FROM family JOIN sandboxes ON sandboxes.session = family.id)
+        AND eldest NOT IN (
+            SELECT family.eldest FROM family JOIN sessions ON sessions.id = family.id
+            WHERE sessions.agent IS NOT NULL AND sessions.deleted_at IS NULL))";
 
 /// Labels, gates, processes and keys go with their sandbox by the schema; a session goes with the last sandbox of its family.
 pub(super) async fn sandboxes(transaction: &mut Transaction, before: DateTime<Utc>) -> Result<Gone> {
@@ -87,4 +91,20 @@ pub(super) async fn sandboxes(transaction: &mut Transaction, before: DateTime<Ut
         sandboxes: gone.rows_affected(),
         processes: processes.iter().map(|id| columns::parse(id)).collect::<Result<_>>()?,
     })
+}
+
+/// Deleted ones that had no sandbox to go with; and the tokens of all that are gone.
+pub(super) async fn sessions(transaction: &mut Transaction, before: DateTime<Utc>) -> Result<()> {
+    let connection = &mut transaction.connection;
+    let old: Vec<String> = sqlx::query_scalar("SELECT id FROM sessions WHERE deleted_at < $1")
+        .bind(before.timestamp_micros())
+        .fetch_all(&mut *connection)
+        .await?;
+    if !old.is_empty() {
+        sqlx::query(SESSIONS).bind(columns::json(&old)?).execute(&mut *connection).await?;
+    }
+    sqlx::query("DELETE FROM tokens WHERE session IS NOT NULL AND session NOT IN (SELECT id FROM sessions)")
+        .execute(&mut *connection)
+        .await?;
+    Ok(())
 }

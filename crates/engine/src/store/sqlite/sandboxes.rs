@@ -1,5 +1,6 @@
 //! Sandboxes: what changes them. How they come to be is in `births`, reading in `found`.
 
+use chrono::{DateTime, SubsecRound as _, Utc};
 use sandbar_api::{Sandbox, SandboxId, SandboxState, StateReason};
 use serde_json::json;
 
@@ -61,6 +62,29 @@ pub(super) async fn restate(transaction: &mut Transaction, id: SandboxId, reason
         .await?;
     let kind = format!("sandbox.{}", row.sandbox.state.as_str());
     tell(transaction, &kind, &row.sandbox).await?;
+    Ok(row)
+}
+
+/// Told with the new time.
+pub(super) async fn renew(
+    transaction: &mut Transaction,
+    id: SandboxId,
+    expires_at: DateTime<Utc>,
+) -> Result<SandboxRow> {
+    let row = found::by_id(&mut transaction.connection, &id).await?;
+    let row = row.filter(|row| row.sandbox.state != SandboxState::Deleted);
+    let mut row = row.ok_or_else(|| Error::Missing(format!("sandbox {id}")))?;
+    let expires_at = expires_at.trunc_subsecs(6);
+    sqlx::query("UPDATE sandboxes SET expires_at = $2 WHERE id = $1")
+        .bind(id.as_str())
+        .bind(expires_at.timestamp_micros())
+        .execute(&mut transaction.connection)
+        .await?;
+    row.sandbox.expires_at = Some(expires_at);
+    let mut data = told(&row.sandbox);
+    data["expires_at"] = json!(expires_at);
+    let sandbox = Some(id.as_str());
+    transaction.append(NewEvent { kind: "sandbox.renewed", sandbox, process: None, data }).await?;
     Ok(row)
 }
 

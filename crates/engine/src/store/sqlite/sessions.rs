@@ -1,23 +1,67 @@
-//! Sessions as they are found and deleted. They come to be with their first sandbox, in `births`.
+//! Sessions as they are found and deleted. They come to be with their first sandbox, in `births`, or as conversations.
 
 use async_trait::async_trait;
-use sandbar_api::{SandboxId, SessionId, SessionTerminal};
+use chrono::{DateTime, Utc};
+use sandbar_api::{SandboxId, SessionId, SessionTerminal, Token, TokenId};
 use serde_json::{Value, json};
 use sqlx::{Row as _, Sqlite, SqliteExecutor, SqlitePool, sqlite::SqliteRow};
 
 use super::{
     SqliteStore, approvals,
     columns::{self, from_json, parse, time, unsigned},
+    conversations,
     events::NewEvent,
-    writer::{Need::Essential, Transaction},
+    found, tokens,
+    writer::{
+        Need::{Essential, Ordinary},
+        Transaction,
+    },
 };
 use crate::store::{
-    Error, Result,
-    sessions::{Belongings, Deletion, SessionFilter, SessionMarks, SessionRow, SessionStore},
+    Error, Result, SandboxRow,
+    sessions::{
+        Begun, Belongings, Deletion, External, NewSession, SessionFilter, SessionMarks, SessionRow, SessionStore,
+    },
 };
 
 #[async_trait]
 impl SessionStore for SqliteStore {
+    async fn create_session(&self, new: NewSession) -> Result<Begun> {
+        self.writer.write(Ordinary, move |transaction| Box::pin(conversations::create(transaction, new.clone()))).await
+    }
+
+    async fn conversation(&self, external: &External) -> Result<Option<SessionRow>> {
+        conversations::by_external(&self.readers, external).await
+    }
+
+    async fn use_session(&self, session: &SessionId, at: DateTime<Utc>) -> Result<()> {
+        let session = session.clone();
+        self.writer
+            .write(Ordinary, move |transaction| Box::pin(conversations::touch(transaction, session.clone(), at)))
+            .await
+    }
+
+    async fn forgotten(&self, before: DateTime<Utc>) -> Result<Vec<SessionId>> {
+        conversations::forgotten(&self.readers, before).await
+    }
+
+    async fn last_sandbox(&self, session: &SessionId) -> Result<Option<SandboxRow>> {
+        found::last_of(&self.readers, session).await
+    }
+
+    async fn workspace_token(&self, session: &SessionId) -> Result<Option<TokenId>> {
+        tokens::of_workspace(&self.readers, session).await
+    }
+
+    async fn add_workspace_token(&self, token: &Token, digest: [u8; 32]) -> Result<TokenId> {
+        let token = token.clone();
+        self.writer
+            .write(Ordinary, move |transaction| {
+                Box::pin(tokens::create_of_workspace(transaction, token.clone(), digest))
+            })
+            .await
+    }
+
     async fn session(&self, id: &SessionId) -> Result<Option<SessionRow>> {
         by_id(&self.readers, id).await
     }
@@ -49,10 +93,12 @@ impl SessionStore for SqliteStore {
             .bind(session.as_str())
             .fetch_one(&self.readers)
             .await?;
-        let rows = sqlx::query("SELECT id, state FROM sandboxes WHERE session = $1 AND state <> 'deleted' ORDER BY id")
-            .bind(session.as_str())
-            .fetch_all(&self.readers)
-            .await?;
+        let rows = sqlx::query(
+            "SELECT id, state FROM sandboxes WHERE session = $1 AND state <> 'deleted' ORDER BY created_at, id",
+        )
+        .bind(session.as_str())
+        .fetch_all(&self.readers)
+        .await?;
         let sandbox = |row: &SqliteRow| Ok((parse(row.try_get("id")?)?, parse(row.try_get("state")?)?));
         Ok(Belongings {
             sandboxes: rows.iter().map(sandbox).collect::<Result<_>>()?,
@@ -73,7 +119,8 @@ const PAGE: &str = "
     WHERE s.id > $1
       AND ($2 IS NULL OR s.id = $2)
       AND ($3 OR s.deleted_at IS NULL
-          AND EXISTS (SELECT 1 FROM sandboxes AS b WHERE b.session = s.id AND b.state <> 'deleted'))
+          AND (s.agent IS NOT NULL
+            OR EXISTS (SELECT 1 FROM sandboxes AS b WHERE b.session = s.id AND b.state <> 'deleted')))
       AND NOT EXISTS (
           SELECT 1 FROM json_each($4) AS wanted
           WHERE NOT EXISTS (
@@ -115,12 +162,14 @@ async fn delete(transaction: &mut Transaction, id: SessionId) -> Result<Deletion
         return Ok(Deletion::Inhabited(sandboxes));
     }
     let withdrawn = approvals::withdraw_of_session(transaction, &id).await?;
+    tokens::revoke_of_session(transaction, &id).await?;
     sqlx::query("UPDATE sessions SET deleted_at = $2 WHERE id = $1")
         .bind(id.as_str())
         .bind(transaction.now.timestamp_micros())
         .execute(&mut transaction.connection)
         .await?;
-    let data = told(&id, &row.owner, &row.marks, row.parent.as_ref());
+    let mut data = told(&id, &row.owner, &row.marks, row.parent.as_ref());
+    conversations::tell(&mut data, row.conversation.as_ref());
     transaction.append(NewEvent { kind: "session.deleted", sandbox: None, process: None, data }).await?;
     Ok(Deletion::Now(withdrawn))
 }
@@ -147,7 +196,7 @@ pub(super) async fn by_id(executor: impl SqliteExecutor<'_>, id: &SessionId) -> 
     row.as_ref().map(decode).transpose()
 }
 
-fn decode(row: &SqliteRow) -> Result<SessionRow> {
+pub(super) fn decode(row: &SqliteRow) -> Result<SessionRow> {
     let budget: Option<&str> = row.try_get("budget")?;
     Ok(SessionRow {
         id: parse(row.try_get("id")?)?,
@@ -156,6 +205,7 @@ fn decode(row: &SqliteRow) -> Result<SessionRow> {
         parent: row.try_get::<Option<&str>, _>("parent")?.map(parse).transpose()?,
         limits: budget.map(from_json).transpose()?.unwrap_or_default(),
         model: row.try_get("model")?,
+        conversation: conversations::decode(row)?,
         created_at: time(row.try_get("created_at")?)?,
         deleted_at: row.try_get::<Option<i64>, _>("deleted_at")?.map(time).transpose()?,
     })

@@ -61,6 +61,13 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn renew(&self, id: &SandboxId, expires_at: DateTime<Utc>) -> Result<SandboxRow> {
+        let id = id.clone();
+        self.writer
+            .write(Ordinary, move |transaction| Box::pin(sandboxes::renew(transaction, id.clone(), expires_at)))
+            .await
+    }
+
     async fn expired(&self, now: DateTime<Utc>) -> Result<Vec<SandboxId>> {
         found::expired(&self.readers, now).await
     }
@@ -229,6 +236,10 @@ impl Store for SqliteStore {
         tokens::all(&self.readers).await
     }
 
+    async fn token_of(&self, id: &str) -> Result<Option<Token>> {
+        tokens::by_id(&self.readers, id).await
+    }
+
     async fn token(&self, digest: [u8; 32], now: DateTime<Utc>) -> Result<Option<Token>> {
         tokens::by_digest(&self.readers, digest, now).await
     }
@@ -259,11 +270,13 @@ impl Store for SqliteStore {
                 .write(Essential, move |transaction| Box::pin(prune::sandboxes(transaction, before)))
                 .await?;
             if gone.sandboxes == 0 {
-                return Ok(pruned);
+                break;
             }
             pruned.sandboxes += gone.sandboxes;
             self.remove_output(gone.processes).await?;
         }
+        self.writer.write(Essential, move |transaction| Box::pin(prune::sessions(transaction, before))).await?;
+        Ok(pruned)
     }
 
     async fn check(&self) -> Result<()> {

@@ -1,13 +1,14 @@
 //! Tokens, found by the digest of their secret.
 
 use chrono::{DateTime, Utc};
-use sandbar_api::{Role, Token, TokenId};
+use sandbar_api::{Role, SessionId, Token, TokenId};
 use serde_json::json;
-use sqlx::{Row as _, SqlitePool, sqlite::SqliteRow};
+use sqlx::{Row as _, Sqlite, SqliteExecutor, SqlitePool, sqlite::SqliteRow};
 
 use super::{
     columns::{parse, time},
     events::NewEvent,
+    sessions,
     writer::Transaction,
 };
 use crate::store::{Error, Result};
@@ -24,6 +25,53 @@ pub(super) async fn create(transaction: &mut Transaction, token: Token, digest: 
         .execute(&mut transaction.connection)
         .await?;
     tell(transaction, "token.created", &token.id, &token.name, token.role.as_str()).await
+}
+
+/// The one its session's workspace has, which is this one if it had none.
+pub(super) async fn create_of_workspace(
+    transaction: &mut Transaction,
+    token: Token,
+    digest: [u8; 32],
+) -> Result<TokenId> {
+    let missing = |what: &str| Error::Missing(format!("session {what}"));
+    let id = token.session.clone().ok_or_else(|| missing("of the token"))?;
+    let session = sessions::by_id(&mut transaction.connection, &id).await?.ok_or_else(|| missing(id.as_str()))?;
+    if session.deleted_at.is_some() {
+        return Err(Error::SessionEnded(id));
+    }
+    if let Some(known) = of_workspace(&mut transaction.connection, &id).await? {
+        return Ok(known);
+    }
+    sqlx::query("UPDATE sessions SET token = $2 WHERE id = $1")
+        .bind(id.as_str())
+        .bind(token.id.as_str())
+        .execute(&mut transaction.connection)
+        .await?;
+    let made = token.id.clone();
+    create(transaction, token, digest).await?;
+    Ok(made)
+}
+
+pub(super) async fn of_workspace(executor: impl SqliteExecutor<'_>, session: &SessionId) -> Result<Option<TokenId>> {
+    let id: Option<String> = sqlx::query_scalar::<Sqlite, _>(
+        "SELECT t.id FROM sessions AS s JOIN tokens AS t ON t.id = s.token WHERE s.id = $1",
+    )
+    .bind(session.as_str())
+    .fetch_optional(executor)
+    .await?;
+    id.as_deref().map(parse).transpose()
+}
+
+/// All that are bound to a session, which is being deleted.
+pub(super) async fn revoke_of_session(transaction: &mut Transaction, session: &SessionId) -> Result<()> {
+    let ids: Vec<String> = sqlx::query_scalar("SELECT id FROM tokens WHERE session = $1 ORDER BY id")
+        .bind(session.as_str())
+        .fetch_all(&mut transaction.connection)
+        .await?;
+    for id in ids {
+        revoke(transaction, parse(&id)?).await?;
+    }
+    Ok(())
 }
 
 pub(super) async fn revoke(transaction: &mut Transaction, id: TokenId) -> Result<()> {
@@ -47,12 +95,23 @@ pub(super) async fn all(readers: &SqlitePool) -> Result<Vec<Token>> {
     rows.iter().map(decode).collect()
 }
 
-pub(super) async fn by_digest(readers: &SqlitePool, digest: [u8; 32], now: DateTime<Utc>) -> Result<Option<Token>> {
-    let row = sqlx::query("SELECT id, name, role, created_at, expires_at, session FROM tokens WHERE digest = $1 AND (expires_at IS NULL OR expires_at > $2)")
-        .bind(digest.as_slice())
-        .bind(now.timestamp_micros())
+pub(super) async fn by_id(readers: &SqlitePool, id: &str) -> Result<Option<Token>> {
+    let row = sqlx::query("SELECT id, name, role, created_at, expires_at, session FROM tokens WHERE id = $1")
+        .bind(id)
         .fetch_optional(readers)
         .await?;
+    row.as_ref().map(decode).transpose()
+}
+
+// A token could be made while its session is deleted, so that is asked for too.
+const BY_DIGEST: &str = "
+    SELECT id, name, role, created_at, expires_at, session FROM tokens AS t
+    WHERE digest = $1 AND (expires_at IS NULL OR expires_at > $2)
+      AND (session IS NULL OR EXISTS (SELECT 1 FROM sessions AS s WHERE s.id = t.session AND s.deleted_at IS NULL))";
+
+pub(super) async fn by_digest(readers: &SqlitePool, digest: [u8; 32], now: DateTime<Utc>) -> Result<Option<Token>> {
+    let row =
+        sqlx::query(BY_DIGEST).bind(digest.as_slice()).bind(now.timestamp_micros()).fetch_optional(readers).await?;
     row.as_ref().map(decode).transpose()
 }
 

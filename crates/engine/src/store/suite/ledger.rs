@@ -50,6 +50,7 @@ pub(in crate::store) async fn a_session_keeps_its_limits_and_its_model<H: Home>(
         parent: Some(parent),
         limits: SetBudget::default(),
         model: None,
+        conversation: None,
         created_at,
         deleted_at: None,
     };

@@ -2,6 +2,7 @@
 
 pub(super) mod approvals;
 pub(super) mod cancel;
+pub(super) mod conversations;
 pub(super) mod events;
 pub(super) mod gates;
 pub(super) mod ledger;
@@ -57,6 +58,12 @@ macro_rules! promises {
             approvals::withdrawn_ones_are_closed_and_old_ones_pruned
             approvals::a_terminal_asks_one_thing_at_a_time
             approvals::how_typing_ended_is_told_once
+            conversations::they_are_there_before_and_after_their_sandboxes
+            conversations::of_twenty_that_begin_one_a_user_has_one
+            conversations::the_forgotten_are_found_and_pruned_when_they_are_deleted
+            conversations::a_workspace_has_one_token_that_ends_with_its_session
+            conversations::expiry_is_put_off
+            conversations::the_last_sandbox_is_the_one_that_came_last
             cancel::a_dropped_write_is_done_and_told_or_neither
             events::numbers_have_no_gaps_under_fifty_writers_of_whom_some_fail
             events::nothing_is_announced_that_cannot_be_read
@@ -155,7 +162,7 @@ pub(crate) fn new_sandbox(name: &str) -> NewSandbox {
         changed_at: at,
         expires_at: None,
     };
-    let row = SandboxRow { sandbox, template: Template::default() };
+    let row = SandboxRow { sandbox, template: Template::default(), lease: None };
     NewSandbox {
         row,
         new_session: true,

@@ -10,6 +10,8 @@ pub(in crate::tests) const ECHO: u16 = 7;
 pub(in crate::tests) const BREAKS: u16 = 8;
 /// As a guest answers that was started by a version without ports.
 pub(in crate::tests) const OLD: u16 = 9;
+/// Another program inside has it, so that no runtime can be served there.
+pub(in crate::tests) const TAKEN: u16 = 10;
 
 pub(super) async fn open(mut requests: Streaming<DialRequest>) -> Result<Boxed<DialReply>, Status> {
     let Some(Message::Port(port)) = requests.message().await?.and_then(|first| first.message) else {

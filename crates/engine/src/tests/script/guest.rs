@@ -36,6 +36,8 @@ struct Shared {
     left_behind: Mutex<HashSet<String>>,
     starts: Mutex<Vec<StartRequest>>,
     relieved: AtomicU64,
+    served: Mutex<Vec<ServeRequest>>,
+    drained: AtomicU64,
     /// Calls that change files and are not done with it.
     changes: AtomicU64,
     changed: Notify,
@@ -99,6 +101,8 @@ impl Script {
             left_behind: Mutex::default(),
             starts: Mutex::default(),
             relieved: AtomicU64::new(0),
+            served: Mutex::default(),
+            drained: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             changed: Notify::new(),
             faults: Mutex::default(),
@@ -133,6 +137,16 @@ impl Script {
 
     pub(in crate::tests) fn last_start(&self) -> Option<StartRequest> {
         lock(&self.0.starts).last().cloned()
+    }
+
+    /// The runtimes it was asked to serve, each time.
+    pub(in crate::tests) fn served(&self) -> Vec<ServeRequest> {
+        lock(&self.0.served).clone()
+    }
+
+    /// How often it was asked to end what they run.
+    pub(in crate::tests) fn drained(&self) -> u64 {
+        self.0.drained.load(Ordering::Relaxed)
     }
 
     /// How often it was asked for relief.
@@ -431,8 +445,19 @@ impl guest_server::Guest for Script {
         Err(Status::unimplemented("search"))
     }
 
-    async fn serve(&self, _: Request<ServeRequest>) -> Answer<ServeReply> {
-        Err(Status::unimplemented("serve"))
+    async fn drain(&self, _: Request<DrainRequest>) -> Answer<DrainReply> {
+        self.0.drained.fetch_add(1, Ordering::Relaxed);
+        Ok(Response::new(DrainReply {}))
+    }
+
+    async fn serve(&self, request: Request<ServeRequest>) -> Answer<ServeReply> {
+        let request = request.into_inner();
+        match request.legacy.as_ref().and_then(|legacy| u16::try_from(legacy.port).ok()) {
+            Some(super::dial::TAKEN) => return Err(refuse("wrong_state")),
+            Some(super::dial::OLD) => return Err(Status::unimplemented("serve")),
+            _ => lock(&self.0.served).push(request),
+        }
+        Ok(Response::new(ServeReply {}))
     }
 
     type DialStream = Boxed<DialReply>;

@@ -1,0 +1,50 @@
+//! The gRPC API end to end: a real server and sandbox, and a Python client generated from the proto as anybody would.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::{path::PathBuf, process::Command};
+
+use serde_json::Value;
+use support::{Outcome, Server, done};
+
+/// Where `make test-needs` put the packages.
+fn packages(test: &str) -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    let found = cache.map(|cache| cache.join("sandbar-tests/grpc")).filter(|place| place.is_dir());
+    if found.is_none() {
+        eprintln!("not run: {test}: the Python packages grpcio and grpcio-tools are not installed: `make test-needs`");
+    }
+    found
+}
+
+#[test]
+fn a_generated_python_client_works() -> Outcome {
+    let Some(packages) = packages("a_generated_python_client_works") else { return Ok(()) };
+    let stubs = tempfile::tempdir()?;
+    let python = || {
+        let mut python = Command::new("/usr/bin/python3");
+        let path = std::env::join_paths([packages.as_path(), stubs.path()]);
+        path.map(|path| python.env("PYTHONPATH", path).env("PYTHONDONTWRITEBYTECODE", "1"))?;
+        Ok::<_, std::env::JoinPathsError>(python)
+    };
+    let proto = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/proto");
+    let out = stubs.path().display();
+    done(python()?.args(["-m", "grpc_tools.protoc", "-I", proto]).args([
+        format!("--python_out={out}"),
+        format!("--grpc_python_out={out}"),
+        "sandbar/v1/sandbar.proto".to_owned(),
+    ]))?;
+    let server = Server::start()?;
+    let create = ["--json", "token", "create", "--name", "grpc", "--role", "operator"];
+    let token: Value = serde_json::from_str(&done(&mut server.command(&create))?)?;
+    let base = server.base()?;
+    let address = base.strip_prefix("http://").ok_or("no address")?;
+    let socket = format!("unix://{}", server.socket().display());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/grpc/client.py");
+    let secret = token["secret"].as_str().ok_or("no secret")?;
+    let said = done(python()?.args([script, address, &socket, secret]))?;
+    assert!(said.ends_with("done\n"), "{said}");
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Who reaches whose tools, and how many at a time.
+
+use axum::{
+    body::{Body, to_bytes},
+    http::{Request, StatusCode},
+};
+use hyper_util::rt::TokioIo;
+use sandbar_api::{CreateToken, Role};
+use sandbar_server::{Options, Server};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    support::{Answer, Bench},
+    wire::{BOTH, JSON, SESSION, ask, initialize},
+};
+
+pub(crate) async fn crowded(bench: &Bench) {
+    let path = "/v1/sessions/small/mcp";
+    let mut last = String::new();
+    for _ in 0..100 {
+        let answer = bench.send("POST", path, &[BOTH, JSON], initialize()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+        last = answer.headers[SESSION].to_str().unwrap().to_owned();
+    }
+    assert_eq!(bench.send("POST", path, &[BOTH, JSON], initialize()).await.code(), "too_many");
+    assert_eq!(bench.send("DELETE", path, &[(SESSION, &last)], "").await.status, StatusCode::NO_CONTENT);
+    assert_eq!(bench.send("POST", path, &[BOTH, JSON], initialize()).await.status, StatusCode::OK);
+}
+
+pub(crate) async fn nowhere(bench: &Bench) {
+    let made = bench.post("/v1/sessions", &json!({"name": "brief"})).await;
+    let session: Value = serde_json::from_slice(&made.body).unwrap();
+    let id = session["id"].as_str().unwrap().to_owned();
+    assert_eq!(bench.send("DELETE", "/v1/sandboxes/brief", &[], "").await.status, StatusCode::NO_CONTENT);
+    let path = format!("/v1/sessions/{id}/mcp");
+    assert_eq!(ask(bench, &path, "tools/list", json!({})).await["result"]["tools"].as_array().unwrap().len(), 13);
+    let answer = ask(bench, &path, "tools/call", json!({"name": "list_dir", "arguments": {}})).await;
+    assert_eq!(answer["result"]["isError"], true);
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("has no sandbox") && text.contains("sandbar session new"), "{text}");
+}
+
+pub(crate) async fn tokens(bench: &Bench) {
+    let socket = bench.directory.path().join("second.sock");
+    let options =
+        Options { tcp: Some("127.0.0.1:0".parse().unwrap()), tls: None, socket, version: "test", preview_domain: None };
+    let server = Server::bind(bench.engine.clone(), options).await.unwrap();
+    let (address, closing) = (server.tcp_address().unwrap(), CancellationToken::new());
+    let serving = tokio::spawn(server.serve(closing.clone()));
+    let of = async |name: &str| {
+        let session: Value = serde_json::from_slice(&bench.get(&format!("/v1/sessions/{name}")).await.body).unwrap();
+        session["id"].as_str().unwrap().to_owned()
+    };
+    let token = async |role: Role, session: Option<&str>| {
+        let session = session.map(|id| id.parse().unwrap());
+        let request = CreateToken { name: "t".to_owned(), role, session, ttl: None };
+        format!("Bearer {}", bench.engine.create_token(request).await.unwrap().secret)
+    };
+    let host = address.to_string();
+    let send = async |method: &str, path: &str, host: &str, more: &[(&str, &str)], body: String| -> Answer {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path).header("host", host);
+        for (name, value) in [BOTH, JSON].iter().chain(more) {
+            request = request.header(*name, *value);
+        }
+        let (head, body) = sender.send_request(request.body(Body::from(body)).unwrap()).await.unwrap().into_parts();
+        let body = to_bytes(Body::new(body), usize::MAX).await.unwrap().to_vec();
+        Answer { status: head.status, headers: head.headers, body }
+    };
+    let (own, other) = (of("box").await, of("small").await);
+    let agent = token(Role::Agent, Some(&own)).await;
+    let path = format!("/v1/sessions/{own}/mcp");
+    let credentials = [("authorization", agent.as_str())];
+    let answer = send("POST", &path, &host, &credentials, initialize()).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    let id = answer.headers[SESSION].to_str().unwrap().to_owned();
+    for (foreign, code) in [(other.as_str(), "unknown_session"), ("ses-00000000000000000000000000", "unknown_session")]
+    {
+        let path = format!("/v1/sessions/{foreign}/mcp");
+        let refused = send("POST", &path, &host, &credentials, initialize()).await;
+        assert_eq!((refused.status, refused.code().as_str()), (StatusCode::NOT_FOUND, code), "{foreign}");
+    }
+    // Nobody else's token gets into the agent's MCP session, not even an operator's or another one of the same session.
+    for mine in [token(Role::Operator, None).await, token(Role::Agent, Some(&own)).await] {
+        assert_eq!(send("POST", &path, &host, &[("authorization", &mine)], initialize()).await.status, StatusCode::OK);
+        let headers = [("authorization", mine.as_str()), (SESSION, id.as_str())];
+        assert_eq!(send("DELETE", &path, &host, &headers, String::new()).await.code(), "unknown_session");
+    }
+    let viewer = token(Role::Viewer, None).await;
+    for method in ["GET", "POST", "DELETE"] {
+        let refused = send(method, &path, &host, &[("authorization", &viewer)], initialize()).await;
+        assert_eq!(refused.code(), "forbidden", "{method}");
+        assert_eq!(send(method, &path, &host, &[], initialize()).await.code(), "unauthenticated", "{method}");
+    }
+    let refused = send("POST", &path, "evil.example", &credentials, initialize()).await;
+    assert_eq!((refused.status, refused.code().as_str()), (StatusCode::FORBIDDEN, "foreign_host"));
+    let page = [("authorization", agent.as_str()), ("origin", "http://evil.example")];
+    let refused = send("POST", &path, &host, &page, initialize()).await;
+    assert_eq!((refused.status, refused.code().as_str()), (StatusCode::FORBIDDEN, "foreign_origin"));
+    assert_eq!(send("POST", "/v1/sandboxes/box/exec", &host, &credentials, "{}".to_owned()).await.code(), "forbidden");
+    closing.cancel();
+    serving.await.unwrap().unwrap();
+}
