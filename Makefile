@@ -53,6 +53,7 @@ test-needs: build-needs
 	$(call wish,less,less)
 	$(call wish,htop,htop)
 	$(call wish,ssh,openssh-client)
+	$(call wish,chromium,chromium)
 	@[ ! -d /run/systemd/system ] || command -v /usr/sbin/sshd >/dev/null || echo "not installed: sshd, whose package would start a service"
 	@[ -d /run/systemd/system ] || command -v /usr/sbin/sshd >/dev/null || \
 	  { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq openssh-server; } || echo "not installed: sshd"
@@ -60,8 +61,7 @@ test-needs: build-needs
 	@[ -d "$(WEBHOOK_VERIFIER)" ] || $(INSTALL_WEBHOOK_VERIFIER) || echo "not installed: standardwebhooks, which verifies what webhooks sign"
 	@[ -d "$(MCP_CLIENT)" ] || $(INSTALL_MCP_CLIENT) || echo "not installed: mcp, the client that the tests of MCP run"
 	@[ -d "$(MCP_INSPECTOR)" ] || $(INSTALL_MCP_INSPECTOR) || echo "not installed: the MCP inspector, which the tests of MCP run"
-	@[ -d "$(GRPC_CLIENT)" ] || $(INSTALL_GRPC_CLIENT) || echo "not installed: grpcio and grpcio-tools, with which the tests of gRPC make a client"
-	@[ -d "$(AGENT_SANDBOX)" ] || $(INSTALL_AGENT_SANDBOX) || echo "not installed: k8s-agent-sandbox, the client that drives sandboxd and the router"
+	@[ -d "$(AGENT_SANDBOX)" ] || $(INSTALL_AGENT_SANDBOX) || echo "not installed: k8s-agent-sandbox, the client that drives sandboxd and the router, and grpcio-tools, which makes clients of gRPC"
 	@[ -d "$(PYTHON_PACKAGES)/openai" ] || $(INSTALL_PYTHON_PACKAGES) || echo "not installed: the Python packages that the gate's tests run"
 
 # What runs inside sandboxes is the system's Python, whatever else is first in PATH. Renamed last, so that half is nothing.
@@ -77,18 +77,13 @@ INSTALL_WEBHOOK_VERIFIER = { rm -rf "$(WEBHOOK_VERIFIER).part" && \
 
 MCP_CLIENT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/mcp
 INSTALL_MCP_CLIENT = { rm -rf "$(MCP_CLIENT).part" && \
-	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(MCP_CLIENT).part" mcp && \
+	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(MCP_CLIENT).part" mcp==2.3.0 && \
 	mv "$(MCP_CLIENT).part" "$(MCP_CLIENT)"; }
-
-GRPC_CLIENT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/grpc
-INSTALL_GRPC_CLIENT = { rm -rf "$(GRPC_CLIENT).part" && \
-	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(GRPC_CLIENT).part" grpcio grpcio-tools && \
-	mv "$(GRPC_CLIENT).part" "$(GRPC_CLIENT)"; }
 
 AGENT_SANDBOX := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/agent-sandbox
 INSTALL_AGENT_SANDBOX = { rm -rf "$(AGENT_SANDBOX).part" && \
 	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(AGENT_SANDBOX).part" \
-	  'k8s-agent-sandbox[grpc]==1.0.8' grpcio-tools && \
+	  'k8s-agent-sandbox[grpc]==1.0.8' grpcio-tools==1.85.1 && \
 	mv "$(AGENT_SANDBOX).part" "$(AGENT_SANDBOX)"; }
 
 # It needs a newer Node.js than many systems have, which is a package too.

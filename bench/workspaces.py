@@ -27,13 +27,12 @@ def report(binary, rounds):
                 name = f"talk-{next(numbers)}"
                 first[way].append(timed(lambda: begin(connection, name)))
                 connection.call("DELETE", f"/v1/sessions/{name}")
-        live = "talk-live"
-        conversation(connection, live)
+        live = conversation(connection, "talk-live")
         calls = {"plain": [], "mcp": []}
         calm.wait()
         for _ in range(rounds * 5):
             calls["plain"].append(timed(lambda: connection.run(live, "sh", "-c", "true")))
-            calls["mcp"].append(timed(lambda: tool(connection, live)))
+            calls["mcp"].append(timed(lambda: tool(connection, "talk-live")))
         connection.call("DELETE", f"/v1/pools/{WARM}")
     print("\n| workspaces | plain REST ms | p90 | over MCP ms | p90 | ratio | aim |\n| --- | ---: | ---: | ---: | ---: | ---: | --- |")
     line("warm: from nothing to the first result of a command", first)
@@ -52,8 +51,9 @@ def plain(connection, name):
 
 
 def conversation(connection, name):
-    connection.call("POST", f"/v1/sessions/{name}/sandbox?create=true")
+    sandbox = connection.call("POST", f"/v1/sessions/{name}/sandbox?create=true")["sandbox_id"]
     tool(connection, name)
+    return sandbox
 
 
 def tool(connection, session):

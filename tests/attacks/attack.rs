@@ -22,6 +22,7 @@ pub(crate) enum Class {
     Secrets,
     Budgets,
     Approvals,
+    Surfaces,
 }
 
 impl Class {
@@ -39,6 +40,7 @@ impl Class {
         Self::Secrets,
         Self::Budgets,
         Self::Approvals,
+        Self::Surfaces,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -56,6 +58,7 @@ impl Class {
             Self::Secrets => "secrets",
             Self::Budgets => "budgets",
             Self::Approvals => "approvals",
+            Self::Surfaces => "surfaces",
         }
     }
 }

@@ -6,12 +6,14 @@ mod approvals;
 mod archives;
 mod attack;
 mod budgets;
+mod cut;
 mod files;
 mod files_api;
 mod floods;
 mod fronting;
 mod identity;
 mod inside;
+mod inward;
 mod judge;
 mod kernel;
 mod limits;
@@ -21,10 +23,12 @@ mod operator;
 mod outside;
 mod person;
 mod policy;
+mod previews;
 mod processes;
 mod prompts;
 mod queries;
 mod races;
+mod room;
 #[path = "../../crates/sandbar/tests/gate/roots.rs"]
 mod roots;
 mod routes;
@@ -38,8 +42,11 @@ mod smuggling;
 mod stage;
 #[path = "../../crates/sandbar/tests/support/mod.rs"]
 mod support;
+mod surfaces;
 mod sys;
 mod terminals;
+mod tokens;
+mod tools;
 #[expect(dead_code, reason = "shared with tests that use more of it")]
 #[path = "../../crates/gateway/tests/support/upstream.rs"]
 mod upstream;
@@ -97,6 +104,12 @@ fn all() -> Vec<Attack> {
         budgets::all(),
         approvals::all(),
         prompts::all(),
+        surfaces::all(),
+        previews::all(),
+        tokens::all(),
+        inward::all(),
+        tools::all(),
+        cut::all(),
     ]
     .concat()
 }

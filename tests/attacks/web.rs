@@ -228,7 +228,7 @@ async fn websocket(stage: &Stage, _: &Target) -> Outcome<Finding> {
 }
 
 /// The link's code, changed for a cookie; the link is printed once, so a restart would be needed for another.
-fn signed_in(stage: &Stage) -> Outcome<String> {
+pub(crate) fn signed_in(stage: &Stage) -> Outcome<String> {
     if let Some(cookie) = stage.cookie.borrow().clone() {
         return Ok(cookie);
     }

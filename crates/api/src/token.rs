@@ -8,7 +8,8 @@ use crate::{HumanDuration, SessionId, TokenId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// An agent's: may look at its own session, its budget, usage and approvals, and nothing else; answers nothing.
+    /// An agent's: may use the tools of its own session, look at it, its budget, usage and approvals, and nothing else;
+    /// answers nothing.
     Agent,
     /// May read everything, change nothing.
     Viewer,

@@ -15,6 +15,7 @@ use crate::{
     Inner,
     handle::Handle,
     owner::{self, Verb},
+    runtimes,
 };
 
 /// Nothing becomes due without a change that wakes the task; this is for what nobody thought of.
@@ -128,7 +129,7 @@ async fn put_away(handle: &Arc<Handle>, rest: Rest, seen: i64) -> Result<(), ()>
 
 /// Whether it works without saying anything, or somebody waits for it.
 async fn is_busy(handle: &Handle) -> bool {
-    if !handle.waiting.is_empty() {
+    if !handle.waiting.is_empty() || runtimes::are_awaited(handle).await {
         return true;
     }
     match handle.provider.counters(&handle.id).await.map(|counters| counters.cpu) {

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use sandbar_api::{Code, Problem};
+use sandbar_api::{Code, Problem, SandboxState};
 use sandbar_guest::protocol::{CHUNK, DialReply, DialRequest, dial_request::Message};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, ReadHalf, WriteHalf},
@@ -174,8 +174,7 @@ impl Carried {
                 0 => return Err(Broken),
                 _ => Message::Data(data.freeze()),
             };
-            // Who speaks to a sandbox that idleness put away wakes it; with one that a person paused, bytes wait.
-            drop(self.handle.enter().await);
+            self.woken().await;
             if requests.send(message(next)).await.is_err() {
                 // The call is over; how, its replies say.
                 return std::future::pending().await;
@@ -183,6 +182,16 @@ impl Carried {
             if read == 0 {
                 return Ok(());
             }
+        }
+    }
+
+    /// Who speaks to a sandbox that idleness put away wakes it. With one that a person paused, bytes wait here: what the
+    /// guest itself serves does not stand still with the rest.
+    async fn woken(&self) {
+        let mut record = self.handle.record.subscribe();
+        while self.handle.enter().await.is_err() && self.handle.state() == SandboxState::Paused {
+            // The handle, which is held here, has the sender.
+            let _resumed = record.wait_for(|sandbox| sandbox.state != SandboxState::Paused).await;
         }
     }
 

@@ -117,6 +117,7 @@ fn fix(code: Code) -> &'static str {
         Code::NotEnforceable => "`sandbar doctor` shows what this host lacks.",
         Code::CommandNotFound => "Check the spelling, give its full path, or use a template that has the program.",
         Code::CommandNotExecutable => "Make it executable (chmod +x) and check its interpreter and architecture.",
+        Code::BadRequest => "Correct what it names, and send it again.",
         Code::BadPath | Code::PathOutside => "Give a path inside the sandbox, for example /workspace/file.",
         Code::UnknownFile => "Check the path; it is one inside the sandbox, for example /workspace/file.",
         Code::FileForbidden => "Use a path that the sandbox's user may use, such as /workspace or /tmp.",
@@ -129,7 +130,7 @@ fn fix(code: Code) -> &'static str {
         Code::BadArchive => "Send a tar archive of files, directories and links that stay inside the directory.",
         Code::OffsetBeyond => "Use an offset at or below the end.",
         Code::DiskFull => "Delete files in the sandbox, or free space on the host.",
-        Code::TooLarge => "Send less.",
+        Code::TooLarge => "Ask for less, or send less.",
         Code::TooMany => "Wait until some have ended, then try again.",
         Code::PortClosed => "Start a server on that port inside, on 127.0.0.1 or on all addresses, then connect again.",
         Code::GuestUnreachable => "Try again; if it stays so, stop and start the sandbox.",
@@ -212,6 +213,18 @@ pub(crate) fn already_running() -> Problem {
         "The command runs already, or is not to be started again.",
         "Look at it with `sandbar session show`; end it first with `sandbar kill` if it hangs.",
     )
+}
+
+/// It is started while its record is written: when that fails, it has run for a moment.
+pub(crate) fn unrecorded(error: store::Error) -> Problem {
+    const KILLED: &str = "The process had been started and was killed; what it did by then stays.";
+    match error {
+        store::Error::DiskFull => Problem::new(Code::DiskFull, format!("The disk is full. {KILLED}"), FREE_SPACE),
+        error => {
+            let problem = Problem::from(error);
+            Problem { detail: format!("{} {KILLED}", problem.detail), ..problem }
+        }
+    }
 }
 
 /// Its output and its end wait for room, and whoever waits for them has waited long enough.

@@ -2,9 +2,10 @@
 //! opened, so that one whose template names them is never ready without them.
 
 use sandbar_api::{Code, HumanDuration, Legacy, Problem, Sandboxd};
-use sandbar_guest::protocol::{self as wire, DrainRequest, ServeRequest};
+use sandbar_guest::protocol::{self as wire, DrainRequest, HelloRequest, HoldReply, HoldRequest, ServeRequest};
 use sandbar_provider::Guest;
 use tokio::time;
+use tonic::Streaming;
 
 use crate::{Inner, create, gate, handle::Handle, owner::HELLO, problem};
 
@@ -51,6 +52,31 @@ fn request(inner: &Inner, handle: &Handle, gate: Option<u16>) -> ServeRequest {
 /// Zero means none to the guest, so what is stated is never less than one.
 fn millis(time: HumanDuration) -> u64 {
     u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+/// As long as this is kept, nothing is changed in files through them.
+pub(crate) type Held = Option<Streaming<HoldReply>>;
+
+/// Returns when nothing is being changed; whoever waits for it says how long.
+pub(crate) async fn hold(handle: &Handle) -> Result<Held, Problem> {
+    match handle.guest() {
+        Some(mut guest) if !handle.template.runtimes.is_empty() => {
+            let held = guest.hold(HoldRequest {}).await.map_err(|status| problem::from_status(&status))?;
+            Ok(Some(held.into_inner()))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Whether somebody waits for a command that was started through them.
+pub(crate) async fn are_awaited(handle: &Handle) -> bool {
+    match handle.guest() {
+        Some(mut guest) if !handle.template.runtimes.is_empty() => {
+            let told = time::timeout(HELLO, guest.hello(HelloRequest {})).await;
+            matches!(told, Ok(Ok(told)) if told.get_ref().awaited > 0)
+        }
+        _ => false,
+    }
 }
 
 /// Lets what was started through them end by itself; whoever waits for it says how long.

@@ -8,8 +8,8 @@ use std::{
 
 use futures_util::future::try_join_all;
 use sandbar_api::{
-    Code, CreateSandbox, CreateSession, Problem, Role, SandboxId, SandboxState, Session, SessionBudget, SessionId,
-    SessionPage, SessionState, StartProcess, StateReason, TerminalSize, check,
+    Approval, Code, CreateSandbox, CreateSession, Problem, Role, SandboxId, SandboxState, Session, SessionBudget,
+    SessionId, SessionPage, SessionState, StartProcess, StateReason, TerminalSize, check,
 };
 use tokio::sync::watch;
 
@@ -292,17 +292,21 @@ impl Inner {
         }
     }
 
+    /// Tells whoever waits for what went with it: its approvals and its tokens.
+    pub(crate) fn session_deleted(&self, withdrawn: &[Approval]) {
+        withdrawn.iter().for_each(|approval| self.gates.approvals.ended(approval));
+        self.revoked.send_modify(|count| *count += 1);
+    }
+
     /// The store deletes it when it is empty, so that a sandbox that joins meanwhile goes too.
-    pub(crate) async fn end_session(&self, id: &SessionId, why: StateReason) -> Result<(), Problem> {
+    async fn end_session(&self, id: &SessionId, why: StateReason) -> Result<(), Problem> {
         loop {
             match self.store.delete_session(id).await? {
                 Deletion::Inhabited(sandboxes) => {
                     try_join_all(sandboxes.iter().map(|sandbox| self.remove(sandbox, why.clone()))).await?;
                 }
                 Deletion::Now(withdrawn) => {
-                    withdrawn.iter().for_each(|approval| self.gates.approvals.ended(approval));
-                    // Its tokens are gone with it.
-                    self.revoked.send_modify(|count| *count += 1);
+                    self.session_deleted(&withdrawn);
                     return Ok(());
                 }
                 Deletion::Before => return Ok(()),

@@ -42,7 +42,7 @@ use std::{io, os::fd::OwnedFd, os::unix::net::UnixListener as StdListener, sync:
 
 use futures_util::stream;
 use rustix::process::DumpableBehavior;
-use tokio::net::UnixListener;
+use tokio::{net::UnixListener, sync::Semaphore};
 use tonic::transport::Server;
 
 use crate::{
@@ -108,6 +108,7 @@ fn serve(setup: Setup) -> Result<std::convert::Infallible, Box<dyn std::error::E
             table: Arc::new(Table::new(forker.clone(), Arc::new(user))),
             forker,
             runtimes: Runtimes::default(),
+            searches: Arc::new(Semaphore::new(search::MOST)),
             trust: setup.trust,
             gate: gate::port(setup.gate.as_ref())?,
         };

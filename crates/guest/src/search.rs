@@ -1,9 +1,12 @@
 //! The guest's side of a search: a worker does it, and one that is stuck in a single line is given up.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout_at},
+};
 use tonic::{Response, Status};
 
 use crate::{
@@ -18,10 +21,19 @@ use crate::{
 /// Past the worker's own limit, for the rest of a file and for a caller that reads slowly.
 const LONGEST: Duration = files::search::LONGEST.saturating_add(Duration::from_secs(15));
 
-pub(crate) async fn replies(forker: &Forker, mut request: SearchRequest) -> Answer<Items<SearchReply>> {
+/// At once: each may hold the names of a very large tree, outside the workload's limits.
+pub(crate) const MOST: usize = 4;
+
+pub(crate) async fn replies(
+    forker: &Forker,
+    room: &Arc<Semaphore>,
+    mut request: SearchRequest,
+) -> Answer<Items<SearchReply>> {
     let path = worker::path(std::mem::take(&mut request.path))?;
+    let place = Arc::clone(room).acquire_owned().await.map_err(|_| Status::unavailable("the guest has ended"))?;
     let deadline = Instant::now() + LONGEST;
-    let worker = Worker::start(forker, Job::Search { path, request }).await?;
+    let mut worker = Worker::start(forker, Job::Search { path, request }).await?;
+    worker.receiver.occupy(place);
     let found = items(worker.receiver, |frame| match frame {
         Frame::Found(reply) => Some(reply),
         Frame::Data(_) | Frame::Entry(_) | Frame::Done(_) => None,

@@ -4,6 +4,7 @@ use std::{os::fd::OwnedFd, path::PathBuf, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
@@ -28,6 +29,7 @@ pub(crate) struct Service {
     pub(crate) table: Arc<Table>,
     pub(crate) forker: Forker,
     pub(crate) runtimes: Runtimes,
+    pub(crate) searches: Arc<Semaphore>,
     pub(crate) trust: Option<OwnedFd>,
     /// The port of the way out.
     pub(crate) gate: Option<u16>,
@@ -44,6 +46,7 @@ impl Guest for Service {
             version: self.version.clone(),
             sandbox_id: self.sandbox_id.clone(),
             boot_id: self.boot_id.clone(),
+            awaited: u32::try_from(self.runtimes.awaited()).unwrap_or(u32::MAX),
         }))
     }
 
@@ -228,7 +231,7 @@ impl Guest for Service {
     type SearchStream = Items<wire::SearchReply>;
 
     async fn search(&self, request: Request<wire::SearchRequest>) -> Answer<Self::SearchStream> {
-        search::replies(&self.forker, request.into_inner()).await
+        search::replies(&self.forker, &self.searches, request.into_inner()).await
     }
 
     async fn serve(&self, request: Request<wire::ServeRequest>) -> Answer<wire::ServeReply> {
@@ -239,6 +242,16 @@ impl Guest for Service {
     async fn drain(&self, _: Request<wire::DrainRequest>) -> Answer<wire::DrainReply> {
         self.runtimes.drain().await;
         Ok(Response::new(wire::DrainReply {}))
+    }
+
+    type HoldStream = Items<wire::HoldReply>;
+
+    async fn hold(&self, _: Request<wire::HoldRequest>) -> Answer<Self::HoldStream> {
+        let held = self.runtimes.hold().await?;
+        Ok(Response::new(Box::pin(stream::once(async move {
+            let _held = held;
+            std::future::pending().await
+        }))))
     }
 
     type DialStream = Items<wire::DialReply>;

@@ -16,6 +16,7 @@ use rustix::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, BufReader},
     net::unix::pipe,
+    sync::OwnedSemaphorePermit,
     time::timeout,
 };
 
@@ -62,7 +63,7 @@ impl Worker {
             .fork(Task::Work(Box::new(Errand { job, inbox, outbox })))
             .await
             .map_err(Fault::internal("fork a file worker"))?;
-        let guard = Guard { child: Some(child), cleans_up };
+        let guard = Guard { child: Some(child), cleans_up, place: None };
         let to_worker = pipe::Sender::from_owned_fd(to_worker).map_err(Fault::internal("watch a pipe"))?;
         let from_worker = pipe::Receiver::from_owned_fd(from_worker).map_err(Fault::internal("watch a pipe"))?;
         let receiver = Receiver { pipe: BufReader::with_capacity(FRAME_BUFFER, from_worker), guard };
@@ -105,6 +106,11 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
+    /// A place that is free again when the worker has really ended, however long it outlives its call.
+    pub(crate) fn occupy(&mut self, place: OwnedSemaphorePermit) {
+        self.guard.place = Some(place);
+    }
+
     pub(crate) async fn next(&mut self) -> Result<Frame, Fault> {
         let garbled = || Fault::new(Code::Internal, "The file worker's answer makes no sense.");
         let Ok((kind, payload)) = self.frame().await else { return Err(self.lost().await) };
@@ -168,19 +174,25 @@ impl Receiver {
 struct Guard {
     child: Option<Child>,
     cleans_up: bool,
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
+        let place = self.place.take();
         if !self.cleans_up {
             child.signal(Signal::KILL);
-            return;
+            if place.is_none() {
+                return;
+            }
         }
         tokio::spawn(async move {
             if timeout(CLEANUP_TIME, child.ended()).await.is_err() {
                 child.signal(Signal::KILL);
+                child.ended().await;
             }
+            drop(place);
         });
     }
 }

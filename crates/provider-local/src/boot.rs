@@ -13,7 +13,7 @@ use rustix::{
     thread::{Gid, Uid},
 };
 
-use sandbar_api::User;
+use sandbar_api::{User, network::GATE_PORT};
 use sandbar_guest::{Confine, Group};
 
 use crate::{
@@ -45,8 +45,6 @@ pub(crate) struct Boot<'a> {
 const INOTIFY_INSTANCES: &str = "32";
 const SIGNALS: u64 = 8192;
 const MESSAGE_BYTES: u64 = 200 * 1024;
-/// Where programs find the gate; one that few servers people run inside want for themselves.
-const GATE_PORT: u16 = 7228;
 /// Connections that wait for a server, also while it is being restarted.
 const GATE_BACKLOG: i32 = 1024;
 

@@ -188,9 +188,9 @@ pub(crate) fn start_log_if_asked() -> Result<(), Failure> {
 
 fn start_log(format: LogFormat) -> Result<(), Failure> {
     let wanted = std::env::var(LOG).ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "info".into());
-    // A plain level is about us; the libraries below would drown it.
+    // A plain level is about us; the libraries below would drown it. To rmcp a client that hangs up is an error.
     let plain = !wanted.contains(['=', ',']);
-    let wanted = if plain { format!("warn,sandbar={wanted}") } else { wanted };
+    let wanted = if plain { format!("warn,rmcp=off,sandbar={wanted}") } else { wanted };
     let filter = EnvFilter::try_new(&wanted).map_err(|error| {
         Failure::usage(format!("{LOG} is not a log filter: {error}")).hint("Use for example `debug`.")
     })?;

@@ -7,25 +7,14 @@ mod support;
 use std::{
     fs,
     io::{BufRead as _, BufReader},
-    path::PathBuf,
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
 use serde_json::Value;
-use support::{Outcome, Server, done, program};
+use support::{Outcome, Server, done, installed, program};
 
 const TEMPLATE: &str = "[runtimes.sandboxd]\n[runtimes.legacy]\n";
-
-/// Where `make test-needs` put the packages.
-fn packages(test: &str) -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let found = cache.map(|cache| cache.join("sandbar-tests/agent-sandbox")).filter(|place| place.is_dir());
-    if found.is_none() {
-        eprintln!("not run: {test}: the Python package k8s-agent-sandbox is not installed: `make test-needs`");
-    }
-    found
-}
 
 fn server() -> Outcome<Server> {
     let server = Server::start_furnished(program(), |home| {
@@ -36,7 +25,7 @@ fn server() -> Outcome<Server> {
     Ok(server)
 }
 
-fn run(packages: &PathBuf, script: &str, arguments: &[&str]) -> Outcome {
+fn run(packages: &Path, script: &str, arguments: &[&str]) -> Outcome {
     let place = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agent_sandbox/");
     let mut client = Command::new("/usr/bin/python3");
     client.arg(format!("{place}{script}")).args(arguments);
@@ -75,7 +64,7 @@ impl Drop for Forward {
 
 #[test]
 fn the_python_package_through_the_router() -> Outcome {
-    let Some(packages) = packages("the_python_package_through_the_router") else { return Ok(()) };
+    let Some(packages) = installed("the_python_package_through_the_router", "agent-sandbox") else { return Ok(()) };
     let server = server()?;
     done(&mut server.command(&["create", "--name", "other"]))?;
     let told = |arguments: &[&str], field: &str| -> Outcome<String> {
@@ -89,7 +78,7 @@ fn the_python_package_through_the_router() -> Outcome {
 
 #[test]
 fn the_python_package_at_sandboxds_ports() -> Outcome {
-    let Some(packages) = packages("the_python_package_at_sandboxds_ports") else { return Ok(()) };
+    let Some(packages) = installed("the_python_package_at_sandboxds_ports", "agent-sandbox") else { return Ok(()) };
     let server = server()?;
     let (rest, grpc) = (Forward::to(&server, 8080)?, Forward::to(&server, 9090)?);
     done(&mut server.command(&["exec", "web", "--", "mkdir", "data"]))?;
@@ -98,7 +87,7 @@ fn the_python_package_at_sandboxds_ports() -> Outcome {
 
 #[test]
 fn a_generated_client_of_the_process_service() -> Outcome {
-    let Some(packages) = packages("a_generated_client_of_the_process_service") else { return Ok(()) };
+    let Some(packages) = installed("a_generated_client_of_the_process_service", "agent-sandbox") else { return Ok(()) };
     let server = server()?;
     let grpc = Forward::to(&server, 9090)?;
     let proto = concat!(env!("CARGO_MANIFEST_DIR"), "/../guest/proto/process.proto");

@@ -58,14 +58,17 @@ async fn a_full_disk_is_said_and_survived() -> Outcome {
     let client: Client = server.client()?;
     let named = |name: &str| CreateSandbox { name: Some(name.into()), ..Default::default() };
     client.create(&named("first"), None).await?;
-    assert_eq!(client.exec("first", &exec("echo kept > kept; cat kept")?).await?.stdout, "kept\n");
+    assert_eq!(
+        client.exec("first", &exec("touch kept-no-longer; echo kept > kept; cat kept")?).await?.stdout,
+        "kept\n"
+    );
 
     let zeros = tokio::io::AsyncReadExt::take(tokio::io::repeat(0), 64 << 20);
     refused("an upload", client.upload("first", "/workspace/big", None, zeros).await).await?;
     let listed = client.list_directory("first", "/workspace").await?;
     assert_eq!(
         listed.entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>(),
-        ["kept"],
+        ["kept", "kept-no-longer"],
         "half a file stayed"
     );
 
@@ -92,6 +95,13 @@ async fn a_full_disk_is_said_and_survived() -> Outcome {
     let client: Client = server.client()?;
     assert_eq!(client.sandbox("first").await?.state, SandboxState::Ready);
     refused("a creation", client.create(&named("more"), None).await).await?;
+    // What it ran for a moment is not said to have changed nothing.
+    match client.exec("first", &exec("rm kept-no-longer")?).await {
+        Err(error) if error.code() == Some(Code::DiskFull) => {
+            assert!(!error.to_string().contains("nothing was changed"), "{error}");
+        }
+        other => return Err(format!("a command on a full disk: {other:?}").into()),
+    }
     client.remove("first", "/workspace/filler", false).await?;
     client.create(&named("second"), None).await?;
     assert_eq!(client.exec("first", &exec("cat kept")?).await?.stdout, "kept\n");

@@ -3,25 +3,14 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use std::{path::PathBuf, process::Command};
+use std::process::Command;
 
 use serde_json::Value;
-use support::{Outcome, Server, done};
-
-/// Where `make test-needs` put the packages.
-fn packages(test: &str) -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let found = cache.map(|cache| cache.join("sandbar-tests/grpc")).filter(|place| place.is_dir());
-    if found.is_none() {
-        eprintln!("not run: {test}: the Python packages grpcio and grpcio-tools are not installed: `make test-needs`");
-    }
-    found
-}
+use support::{Outcome, Server, done, installed};
 
 #[test]
 fn a_generated_python_client_works() -> Outcome {
-    let Some(packages) = packages("a_generated_python_client_works") else { return Ok(()) };
+    let Some(packages) = installed("a_generated_python_client_works", "agent-sandbox") else { return Ok(()) };
     let stubs = tempfile::tempdir()?;
     let python = || {
         let mut python = Command::new("/usr/bin/python3");

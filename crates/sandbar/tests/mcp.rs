@@ -4,22 +4,11 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, process::Command};
 
 use sandbar_api::SandboxState;
 use serde_json::{Value, json};
-use support::{Outcome, Server, done, program, until};
-
-/// Where `make test-needs` put the client.
-fn package(test: &str) -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let found = cache.map(|cache| cache.join("sandbar-tests/mcp")).filter(|place| place.is_dir());
-    if found.is_none() {
-        eprintln!("not run: {test}: the Python package mcp is not installed: `make test-needs`");
-    }
-    found
-}
+use support::{Outcome, Server, done, installed, program, until};
 
 fn session(server: &Server, name: &str) -> Outcome<String> {
     done(&mut server.command(&["create", "--name", name]))?;
@@ -35,7 +24,7 @@ fn agent(server: &Server, session: &str) -> Outcome<String> {
 
 #[test]
 fn the_official_client_works_in_every_era() -> Outcome {
-    let Some(package) = package("the_official_client_works_in_every_era") else { return Ok(()) };
+    let Some(package) = installed("the_official_client_works_in_every_era", "mcp") else { return Ok(()) };
     let server = Server::start()?;
     let (own, other) = (session(&server, "own")?, session(&server, "other")?);
     let token = agent(&server, &own)?;

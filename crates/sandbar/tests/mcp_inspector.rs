@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::Value;
-use support::{Outcome, Server, done};
+use support::{Outcome, Server, done, installed};
 
 /// Where `make test-needs` put it, with the Node.js that it needs.
 struct Inspector {
@@ -19,16 +19,13 @@ struct Inspector {
 
 impl Inspector {
     fn find(test: &str) -> Outcome<Option<Self>> {
-        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-        let packages = cache.unwrap_or_default().join("sandbar-tests/inspector/node_modules");
-        let program = packages.join(".bin/mcp-inspector");
-        let node = packages.join(".bin/node");
-        if !program.exists() || !node.exists() {
-            eprintln!("not run: {test}: the MCP inspector is not installed: `make test-needs`");
-            return Ok(None);
-        }
-        Ok(Some(Self { node, program, home: tempfile::tempdir()? }))
+        let Some(packages) = installed(test, "inspector") else { return Ok(None) };
+        let programs = packages.join("node_modules/.bin");
+        Ok(Some(Self {
+            node: programs.join("node"),
+            program: programs.join("mcp-inspector"),
+            home: tempfile::tempdir()?,
+        }))
     }
 
     fn ask(&self, era: &str, target: &[&str], more: &[&str]) -> Outcome<Value> {

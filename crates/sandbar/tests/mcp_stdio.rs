@@ -5,22 +5,11 @@ mod talk;
 
 mod support;
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{fs, process::Command, time::Duration};
 
 use serde_json::{Value, json};
-use support::{Outcome, Server, done, until};
+use support::{Outcome, Server, done, installed, until};
 use talk::{Talk, exec, stateless};
-
-/// Where `make test-needs` put the client.
-fn package(test: &str) -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let found = cache.map(|cache| cache.join("sandbar-tests/mcp")).filter(|place| place.is_dir());
-    if found.is_none() {
-        eprintln!("not run: {test}: the Python package mcp is not installed: `make test-needs`");
-    }
-    found
-}
 
 fn with_sandbox() -> Outcome<Server> {
     let server = Server::start()?;
@@ -35,7 +24,7 @@ fn running(server: &Server) -> Outcome<String> {
 
 #[test]
 fn the_official_client_works_over_stdio_in_every_era() -> Outcome {
-    let Some(package) = package("the_official_client_works_over_stdio_in_every_era") else { return Ok(()) };
+    let Some(package) = installed("the_official_client_works_over_stdio_in_every_era", "mcp") else { return Ok(()) };
     let server = with_sandbox()?;
     let home = server.home.path().display().to_string();
     for era in ["legacy", "2026-07-28", "auto"] {

@@ -2,8 +2,15 @@
 
 mod support;
 
+use std::{
+    io::Read as _,
+    process::{Child, Command, Stdio},
+};
+
 use reqwest::{Client, Response, StatusCode, Url, header};
 use support::{Outcome, Server, done};
+
+const APP: &str = include_str!("preview/app.py");
 
 /// What answers at a preview's host, asked with the server's own address: names below localhost are the browser's to resolve.
 struct Visitor {
@@ -67,5 +74,80 @@ async fn a_link_opens_a_server_inside() -> Outcome {
     assert!(refused.text().await?.contains("way out"));
     done(&mut server.command(&["rm", "web"]))?;
     assert_eq!(visitor.get("/", &cookie).await?.status(), StatusCode::NOT_FOUND);
+    Ok(())
+}
+
+/// A browser with a profile of its own, which ends with it.
+struct Browser {
+    process: Child,
+    _profile: tempfile::TempDir,
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _dead = self.process.kill().and_then(|()| self.process.wait());
+    }
+}
+
+impl Browser {
+    /// `None` if there is no browser.
+    fn open(url: &str, more: &[&str]) -> Outcome<Option<Self>> {
+        let profile = tempfile::tempdir()?;
+        let works =
+            |program: &&str| Command::new(program).arg("--version").output().is_ok_and(|it| it.status.success());
+        let Some(program) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(works) else {
+            return Ok(None);
+        };
+        let mut command = Command::new(program);
+        command.args([
+            "--headless",
+            // Its own sandbox cannot be had by root, nor in most containers.
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--no-proxy-server",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE *.localhost, EXCLUDE 127.0.0.1",
+        ]);
+        command.args(more).arg(format!("--user-data-dir={}", profile.path().display())).arg(url);
+        let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        Ok(Some(Self { process, _profile: profile }))
+    }
+
+    /// What the page shows once nothing more happens on it.
+    fn shown(&mut self) -> Outcome<String> {
+        let mut shown = String::new();
+        self.process.stdout.take().ok_or("no output")?.read_to_string(&mut shown)?;
+        Ok(shown)
+    }
+}
+
+#[tokio::test]
+async fn a_browser_opens_the_link_and_its_page_is_confined() -> Outcome {
+    let server = Server::start()?;
+    let base = server.base()?;
+    done(&mut server.command(&["create", "--name", "web"]))?;
+    done(&mut server.command(&["exec", "-d", "web", "--", "python3", "-c", APP, &base]))?;
+    let connect = "import socket; socket.create_connection(('127.0.0.1', 8080))";
+    let listens = ["exec", "web", "--", "python3", "-c", connect];
+    support::until("it listens", async || Ok(server.command(&listens).output()?.status.success())).await?;
+
+    let link = done(&mut server.command(&["preview", "web", "8080"]))?;
+    let Some(_browser) = Browser::open(link.trim(), &["--remote-debugging-port=0"])? else {
+        eprintln!("not run: a_browser_opens_the_link_and_its_page_is_confined: chromium is not installed");
+        return Ok(());
+    };
+    let read = ["exec", "web", "--", "cat", "told"];
+    support::until("it has told", async || Ok(server.command(&read).output()?.status.success())).await?;
+    let told = done(&mut server.command(&read))?;
+    // What the page fetches from its own server arrives in the same way.
+    let want = "script sees: app=1\nserver sees: app=1\nthe API: refused\nthe socket: echo hello\naddress: /";
+    assert_eq!(told, want);
+
+    let dump = ["--virtual-time-budget=20000", "--dump-dom"];
+    let again = Browser::open(link.trim(), &dump)?.ok_or("no browser")?.shown()?;
+    assert!(again.contains("The link's code is wrong, used or expired."), "{again}");
     Ok(())
 }

@@ -8,14 +8,14 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
-use support::{Outcome, Server, done, program, text};
+use support::{Outcome, Server, done, installed, program, text};
 
 #[derive(Debug, Clone)]
 struct Got {
@@ -137,17 +137,6 @@ fn happen(server: &Server, name: &str) -> Outcome {
     Ok(())
 }
 
-/// Where `make test-needs` put the verifier.
-fn verifier(test: &str) -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let found = cache.map(|cache| cache.join("sandbar-tests/standardwebhooks")).filter(|place| place.is_dir());
-    if found.is_none() {
-        eprintln!("not run: {test}: standardwebhooks is not installed: `make test-needs`");
-    }
-    found
-}
-
 fn verifies(place: &Path, secret: &str, got: &Got) -> Outcome<bool> {
     let script = "import json, sys\nfrom standardwebhooks import Webhook\n\
         told = json.load(sys.stdin)\nWebhook(told['secret']).verify(told['body'], told['headers'])\n";
@@ -175,7 +164,7 @@ fn somebody_elses_verifier_takes_the_signature_and_nothing_else() -> Outcome {
     assert_eq!(kinds[1]["id"], got[1].id());
     assert_eq!(kinds[1]["data"], serde_json::json!({}), "an event's own data stays here");
     assert!(got[1].id().starts_with("msg_whk-") && got[1].headers["content-type"] == "application/json");
-    let Some(place) = verifier(NAME) else { return Ok(()) };
+    let Some(place) = installed(NAME, "standardwebhooks") else { return Ok(()) };
     let verify = |secret: &str, got: &Got| verifies(&place, secret, got);
     for got in &got {
         assert!(verify(&secret, got)?);
@@ -344,7 +333,7 @@ fn who_is_asked_is_told_and_what_was_answered_stays_here() -> Outcome {
     for got in [&got, &fewer] {
         expect_kept_here(got, &["painted-before", "said-in-words", "from-the-env", "sleep 1000", "took <"]);
     }
-    let Some(place) = verifier(NAME) else { return Ok(()) };
+    let Some(place) = installed(NAME, "standardwebhooks") else { return Ok(()) };
     for got in &got {
         assert!(verifies(&place, secret.trim(), got)?);
     }

@@ -137,9 +137,9 @@ impl<S: Sync> FromRequestParts<S> for Calling {
 mod tests {
     use super::*;
 
-    type List = &'static [(&'static str, &'static str)];
+    pub(super) type List = &'static [(&'static str, &'static str)];
 
-    fn headers(list: List) -> HeaderMap {
+    pub(super) fn headers(list: List) -> HeaderMap {
         let pair = |(name, value): &(&'static str, &'static str)| {
             (header::HeaderName::from_static(name), HeaderValue::from_static(value))
         };

@@ -24,7 +24,7 @@ use prometheus_client::{
 use sandbar_engine::Engine;
 use tracing::Instrument as _;
 
-use crate::{App, access::Channel};
+use crate::{App, access::Channel, grpc, preview};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -99,7 +99,7 @@ pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next
     let started = Instant::now();
     let id = app.meters.request_id(&request);
     let method = label(request.method());
-    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
+    let mut route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let span = tracing::info_span!(
         "request",
         id = id.to_str().unwrap_or_default(),
@@ -111,7 +111,12 @@ pub(crate) async fn observe(State(app): State<App>, request: Request, next: Next
     let elapsed = started.elapsed();
     let status = response.status().as_u16();
     tracing::debug!(parent: &span, status, elapsed_ms = elapsed.as_secs_f64() * 1000.0, "answered");
-    let class = ["1xx", "2xx", "3xx", "4xx", "5xx"][usize::from(status / 100).clamp(1, 5) - 1];
+    let counted = grpc::counts_as(response.headers()).unwrap_or(status);
+    let class = ["1xx", "2xx", "3xx", "4xx", "5xx"][usize::from(counted / 100).clamp(1, 5) - 1];
+    // Its paths are a page's own, whatever the API has there.
+    if response.extensions().get::<preview::Diverted>().is_some() {
+        route = "preview".to_owned();
+    }
     app.meters.durations.get_or_create(&Asked { route: route.clone(), method }).observe(elapsed.as_secs_f64());
     app.meters.requests.get_or_create(&Answered { route, method, status: class }).inc();
     response.headers_mut().insert(REQUEST_ID, id);

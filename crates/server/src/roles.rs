@@ -21,7 +21,7 @@ const AGENT: [&str; 8] = [
     "/internal/usage/{session}",
 ];
 
-/// The tools of a session, the one route where agents act; it compares an agent's session with the one it is asked for.
+/// The tools of a session, the one of these routes where agents act; it compares an agent's session with the one it is asked for.
 const TOOLS: &str = "/v1/sessions/{session}/mcp";
 
 /// What acts, though it begins with a GET.

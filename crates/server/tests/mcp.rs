@@ -135,6 +135,16 @@ async fn prescribed(bench: &Bench) {
     let supported =
         serde_json::from_slice::<serde_json::Value>(&answer.body).unwrap()["error"]["data"]["supported"].clone();
     assert!(supported.as_array().unwrap().contains(&json!(NEW)), "{supported}");
+    for missing in ["protocolVersion", "clientCapabilities"] {
+        let body = list.1.replace(&format!("io.modelcontextprotocol/{missing}"), "x");
+        let (status, code, answer) = send(&lent(&list.0), body).await;
+        assert_eq!((status, code), (400, Some(-32602)), "without {missing}: {}", answer.text());
+        assert!(answer.text().contains(missing), "{}", answer.text());
+    }
+    // There are no MCP sessions any more, so what a header says of one is nothing.
+    let with_session: Vec<_> = lent(&list.0).into_iter().chain([(SESSION, "left-over")]).collect();
+    let (status, _, answer) = send(&with_session, list.1.clone()).await;
+    assert!(status == 200 && message(&answer)["result"]["tools"].is_array(), "{}", answer.text());
     let nothing = modern("no/such/method", json!({}));
     let (status, code, _) = send(&lent(&nothing.0), nothing.1).await;
     assert_eq!((status, code), (404, Some(-32601)));
@@ -144,8 +154,11 @@ async fn prescribed(bench: &Bench) {
     headers[1].1 = "notifications/cancelled".to_owned();
     assert_eq!(send(&lent(&headers), told.to_string()).await.0, 202);
     for method in ["GET", "DELETE"] {
-        let refused = bench.send(method, TOOLS, &[BOTH, ("mcp-protocol-version", NEW)], "").await;
-        assert_eq!(refused.status, StatusCode::METHOD_NOT_ALLOWED, "{method}: {}", refused.text());
+        for more in [&[][..], &[(SESSION, "left-over")]] {
+            let headers = [&[BOTH, ("mcp-protocol-version", NEW)], more].concat();
+            let refused = bench.send(method, TOOLS, &headers, "").await;
+            assert_eq!(refused.status, StatusCode::METHOD_NOT_ALLOWED, "{method}: {}", refused.text());
+        }
     }
     // The older ones: a session is needed, a revision must be known, nonsense is no message.
     let plain = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}).to_string();
@@ -235,8 +248,16 @@ async fn shutdown(bench: Bench) {
         "params": {"name": "exec", "arguments": {"command": command, "working_dir": "/"}}});
     let (_, answer) = bench.begin(request("POST", TOOLS, &session, run.to_string())).await;
     let process = child(&file).await;
-    bench.closing.cancel();
-    let ended = tokio::time::timeout(Duration::from_secs(30), async {
+    let (command, file) = endless(&bench, "outlives-too");
+    let run = modern("tools/call", json!({"name": "exec", "arguments": {"command": command, "working_dir": "/"}}));
+    let headers = lent(&run.0);
+    let closing = async {
+        child(&file).await;
+        bench.closing.cancel();
+    };
+    let (cut_off, ()) = tokio::join!(bench.send("POST", TOOLS, &headers, run.1), closing);
+    assert_eq!(cut_off.code(), "shutting_down", "{}: {}", cut_off.status, cut_off.text());
+    let ended = tokio::time::timeout(Duration::from_secs(4), async {
         while unasked.next().await.is_some() {}
         let _rest = to_bytes(answer, usize::MAX).await;
         bench.serving.await.unwrap().unwrap();

@@ -1,5 +1,6 @@
 //! The probes: what runs inside a sandbox (or, as a control, outside the fence) and says in one line what it got.
 
+mod answer;
 mod calls;
 mod crowd;
 mod ground;
@@ -34,6 +35,7 @@ pub(crate) fn main(name: &str, arguments: &[&str]) -> ExitCode {
 /// Clients of the gate: what they heard is not theirs to judge.
 fn client(name: &str, arguments: &[&str]) -> Option<Got> {
     Some(match name {
+        "answer" => answer::answer(arguments),
         "talk" => wire::talk(arguments),
         "relay" => wire::relay(arguments.first()?),
         "storm" => crowd::storm(arguments),

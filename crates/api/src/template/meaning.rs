@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{BadTemplate, Root, Runtimes, Template, User, document::Document, fields};
 use sandbar_policy::Rule;
 
-use crate::{HumanDuration, HumanSize, Idle, Layer, Limits, Profile, Requirement, check, secret};
+use crate::{HumanDuration, HumanSize, Idle, Layer, Limits, Profile, Requirement, check, network::GATE_PORT, secret};
 
 /// Below this the guest's own children do not start.
 const LEAST_MEMORY: u64 = 4 << 20;
@@ -161,8 +161,6 @@ fn skills(document: &Document<'_>, path: &str) -> Result<(), BadTemplate> {
     Err(document.bad(&["skills"], format!("`skills` {cause}: {fix}")))
 }
 
-/// Where programs inside find the sandbox's way out.
-const GATE_PORT: u16 = 7228;
 /// Below this a token is guessed; above is what no header holds.
 const TOKEN: (usize, usize) = (16, 1024);
 

@@ -30,7 +30,7 @@ pub struct Sandboxd {
     pub rest_port: u16,
     /// What paths are below.
     pub root: String,
-    /// What every call must bear; anybody inside can read it.
+    /// What every call must bear. Whoever may see the template sees it; inside it is in no file and no environment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use sandbar_api::{Code, Problem, SandboxState, Snapshot, SnapshotId, WorkspaceSource};
 use sandbar_provider::Error;
+use tokio::time;
 
 use super::Owner;
 use crate::{
-    clock, problem,
+    clock, problem, runtimes,
     store::{NewSnapshot, SnapshotRow},
 };
 
@@ -46,6 +47,7 @@ impl Owner {
             SandboxState::Ready => self.copy_while_still(&keep.id).await?,
             SandboxState::Paused => {
                 // A pause does not wait for long uploads.
+                let _held = self.hold_runtimes().await?;
                 self.settle_files().await?;
                 self.copy(&keep.id).await?
             }
@@ -77,7 +79,9 @@ impl Owner {
     }
 
     async fn copy_while_still(&self, id: &SnapshotId) -> Result<u64, Problem> {
-        // File workers do not stand still with the workload: who wants to change files from now on waits.
+        // File workers do not stand still with the workload: who wants to change files from now on waits. Through runtimes
+        // first, while what is on its way to them still gets in.
+        let _held = self.hold_runtimes().await?;
         self.handle.hold();
         let copied = match self.settle_files().await {
             Ok(()) => self.freeze_and_copy(id).await,
@@ -96,6 +100,14 @@ impl Owner {
     async fn freeze_and_copy(&self, id: &SnapshotId) -> Result<u64, Problem> {
         self.freeze().await.map_err(|error| cannot_stand_still(error, &self.handle.name()))?;
         self.copy(id).await
+    }
+
+    async fn hold_runtimes(&self) -> Result<runtimes::Held, Problem> {
+        let held = tokio::select! {
+            held = time::timeout(TRANSFERS, runtimes::hold(&self.handle)) => held,
+            () = self.inner.closing.cancelled() => return Err(problem::shutting_down()),
+        };
+        held.unwrap_or_else(|_| Err(files_in_transfer(&self.handle.name())))
     }
 
     async fn settle_files(&self) -> Result<(), Problem> {

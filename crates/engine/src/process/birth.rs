@@ -203,7 +203,7 @@ async fn begin(
         }
         (Err(error), Ok(_)) => {
             pump::discard(&inner, guest, process.id.clone(), 0).await;
-            error.into()
+            problem::unrecorded(error)
         }
         (Err(error), Err(_)) => error.into(),
     };

@@ -268,7 +268,8 @@ pub trait Store:
     async fn revoke_token(&self, id: &TokenId) -> Result<()>;
 
     /// Removes events, deleted sandboxes with their processes and sessions (a session with the last sandbox of its whole
-    /// family, unless that has a conversation that is not deleted), tokens of sessions that are gone, deleted snapshots, closed approvals, and idempotency keys, older than `before`. What was spent stays.
+    /// family, unless that has a conversation that is not deleted), tokens of sessions that are gone, deleted snapshots,
+    /// closed approvals, and idempotency keys, older than `before`. What was spent stays.
     async fn prune(&self, before: DateTime<Utc>) -> Result<Pruned>;
 
     /// Writes a row and takes it back: whether the store takes writes (readiness).

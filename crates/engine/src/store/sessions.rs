@@ -106,6 +106,8 @@ pub trait SessionStore: Send + Sync {
     async fn use_session(&self, session: &SessionId, at: DateTime<Utc>) -> Result<()>;
     /// Conversations whose workspace nobody asked for since then, and that have no sandbox, not even a deleted one.
     async fn forgotten(&self, before: DateTime<Utc>) -> Result<Vec<SessionId>>;
+    /// Deletes it as `delete_session` does, unless it is no longer one of those.
+    async fn forget_session(&self, session: &SessionId, before: DateTime<Utc>) -> Result<Option<Vec<Approval>>>;
     /// The sandbox that came to it last, also a deleted one.
     async fn last_sandbox(&self, session: &SessionId) -> Result<Option<SandboxRow>>;
     /// The token that its workspace is used with, unless it was revoked.
@@ -121,6 +123,7 @@ pub trait SessionStore: Send + Sync {
     async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRow>>;
     async fn belongings(&self, session: &SessionId) -> Result<Belongings>;
     /// Deletes a session without sandboxes, which no sandbox and no session can join any more. Events `session.deleted`,
-    /// `approval.withdrawn` of each that was open and `token.revoked` of each that was bound to it. `Missing` if there is none.
+    /// `approval.withdrawn` of each that was open and `token.revoked` of each that was bound to it.
+    /// `Missing` if there is none.
     async fn delete_session(&self, session: &SessionId) -> Result<Deletion>;
 }

@@ -21,6 +21,7 @@ mod restart;
 mod restarts;
 mod runtimes;
 mod script;
+mod search;
 mod secrets;
 mod sessions;
 mod snapshots;

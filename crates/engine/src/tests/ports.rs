@@ -91,6 +91,20 @@ async fn what_idleness_paused_is_woken_by_a_connection_and_by_its_bytes() -> Tes
 }
 
 #[tokio::test]
+async fn with_what_a_person_paused_bytes_wait() -> Tested {
+    let bed = Bed::new().await?;
+    bed.create("a").await?;
+    let mut dialled = bed.engine.dial("a", ECHO).await?;
+    bed.engine.pause("a").await?;
+    dialled.write_all(b"x").await?;
+    // What serves the port here does not stand still, as a guest does not.
+    assert!(timeout(Duration::from_millis(300), heard(&mut dialled, "x")).await.is_err(), "it was told");
+    bed.engine.resume("a").await?;
+    heard(&mut dialled, "x").await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn connections_end_with_the_sandbox_and_with_the_server() -> Tested {
     let bed = Bed::new().await?;
     bed.create("a").await?;

@@ -1,12 +1,12 @@
 //! Runtimes of agent-sandbox: asked for whenever a sandbox is opened, with what its processes are to be told.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use sandbar_api::{Code, CreateSandbox, Problem, SandboxState};
+use sandbar_api::{Code, CreateSandbox, CreateSnapshot, Problem, SandboxState};
 use sandbar_guest::protocol::{Legacy, Sandboxd, ServeRequest};
 
 use super::{
-    Bed, Tested, owner,
+    Bed, Tested, code, owner,
     script::dial::{OLD, TAKEN},
     soon,
 };
@@ -87,6 +87,53 @@ async fn no_sandbox_is_ready_without_them() -> Tested {
         assert!(refused.fix.contains(word), "{refused}");
         assert_ne!(bed.state("a").await, Some(SandboxState::Ready));
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_snapshot_waits_for_what_they_change_and_lets_them_change_nothing() -> Tested {
+    let bed = Bed::new().await?;
+    let sandbox = create(&bed, TEMPLATE).await?;
+    let guest = bed.provider.get(&sandbox.id).ok_or("no guest")?.guest.clone();
+    let take = |name: &str| {
+        let (engine, name) = (bed.engine.clone(), Some(name.to_owned()));
+        tokio::spawn(async move { engine.snapshot(&owner(), "a", CreateSnapshot { name }).await.map(drop) })
+    };
+    let handle = bed.engine.inner.handle("a").await?;
+    // What does not end refuses it, and everything goes on.
+    let change = guest.change_through_runtimes().ok_or("it is held")?;
+    let refused = take("s").await?.err().ok_or("it was taken")?;
+    assert!(refused.code == Code::WrongState && refused.detail.contains("transferred"), "{refused}");
+    assert!(!handle.is_held());
+    // What ends is waited for, and what is on its way to it gets in.
+    let mut snapshot = take("s");
+    let taken = tokio::time::timeout(Duration::from_millis(200), &mut snapshot).await;
+    assert!(taken.is_err() && !handle.is_held() && bed.provider.kernel.done().is_empty());
+    drop(change);
+    snapshot.await??;
+    soon(|| async { guest.change_through_runtimes().map(drop) }).await?;
+    // Also of one that is paused.
+    bed.engine.pause("a").await?;
+    let change = guest.change_through_runtimes().ok_or("it is held")?;
+    assert_eq!(code(take("paused").await?), Some(Code::WrongState));
+    drop(change);
+    take("paused").await??;
+    // Who holds them lets go when the guest hears that the call is over.
+    soon(|| async { guest.change_through_runtimes().map(drop) }).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_silent_command_keeps_idleness_away() -> Tested {
+    let bed = Bed::new().await?;
+    let sandbox = create(&bed, &format!("[idle]\npause_after = \"300ms\"\n{}", "[runtimes.legacy]\n")).await?;
+    let guest = bed.provider.get(&sandbox.id).ok_or("no guest")?.guest.clone();
+    bed.provider.kernel.count(&sandbox.id, |counters| counters.cpu = Some(Duration::ZERO));
+    guest.await_runtimes(1);
+    tokio::time::sleep(Duration::from_millis(1000)).await;
+    assert_eq!(bed.state("a").await, Some(SandboxState::Ready));
+    guest.await_runtimes(0);
+    bed.until("a", SandboxState::Paused).await?;
     Ok(())
 }
 

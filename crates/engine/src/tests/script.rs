@@ -5,6 +5,8 @@ mod asking;
 pub(super) mod dial;
 mod guest;
 pub(super) mod kernel;
+mod runtimes;
+mod search;
 
 use std::{
     collections::HashMap,

@@ -86,6 +86,25 @@ async fn a_session_is_there_before_its_sandbox() -> Tested {
 }
 
 #[tokio::test]
+async fn a_workspace_is_called_like_its_session_unless_the_name_is_taken() -> Tested {
+    let bed = Bed::new().await?;
+    let named = |name: &str| NewConversation { name: Some(name.into()), ..NewConversation::default() };
+    bed.engine.begin_conversation(&owner(), named("web")).await?;
+    let web = bed.place("web").await?;
+    assert_eq!(web.name, "web");
+    bed.engine.delete_workspace("web").await?;
+    let again = bed.place("web").await?;
+    assert_eq!((again.name.as_str(), again.id == web.id), ("web", false), "a deleted one's name is free");
+
+    bed.engine.begin_conversation(&owner(), named("db")).await?;
+    let foreign = bed.create("db").await?;
+    let own = bed.place("db").await?;
+    assert!(own.name != "db" && own.id != foreign.id, "{own:?}");
+    assert_eq!(bed.place("db").await?.id, own.id);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_hundred_calls_at_once_get_one() -> Tested {
     let mut bed = Bed::new().await?;
     let session = bed.talk("talk").await?;

@@ -122,11 +122,14 @@ impl Inner {
 
     /// Deletes conversations that nobody asked for since then.
     pub(crate) async fn forget(&self, before: chrono::DateTime<chrono::Utc>) -> Result<usize, Problem> {
-        let forgotten = self.store.forgotten(before).await?;
-        for session in &forgotten {
-            let why = crate::owner::reason("forgotten", "Nobody asked for it any more.");
-            self.end_session(session, why).await?;
+        let mut count = 0;
+        for session in self.store.forgotten(before).await? {
+            // Somebody may have asked for it just now, and has perhaps a sandbox already.
+            if let Some(withdrawn) = self.store.forget_session(&session, before).await? {
+                self.session_deleted(&withdrawn);
+                count += 1;
+            }
         }
-        Ok(forgotten.len())
+        Ok(count)
     }
 }

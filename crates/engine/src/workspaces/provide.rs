@@ -97,8 +97,12 @@ async fn look(inner: &Inner, id: &SandboxId) -> Result<Looked, Problem> {
                 Ok(sandbox) => Ok(Looked::Ready(Box::new(sandbox))),
                 // Another one would not fare better.
                 Err(problem) if [Code::DiskFull, Code::ShuttingDown].contains(&problem.code) => Err(problem),
-                Err(_) if handle.state() == SandboxState::Failed => Ok(Looked::Hopeless),
-                Err(_) => Ok(Looked::Again),
+                Err(problem) => match handle.state() {
+                    SandboxState::Failed => Ok(Looked::Hopeless),
+                    // Not even begun, and asking again at once would not help.
+                    state if state == sandbox.state => Err(problem),
+                    _ => Ok(Looked::Again),
+                },
             }
         }
         // By a person, whose word stands.
@@ -141,7 +145,7 @@ async fn changed(inner: &Inner, handle: &Handle, from: &Sandbox, most: Option<Du
     }
 }
 
-/// The key says what came before, which all see alike who may make it at the same time.
+/// It is called like its session, as every session's first sandbox is, unless another sandbox has the name.
 async fn make(
     inner: &Arc<Inner>,
     caller: &Caller,
@@ -150,22 +154,35 @@ async fn make(
     last: Option<SandboxRow>,
 ) -> Result<CreateOutcome, Problem> {
     let begun = std::time::Instant::now();
+    let before = last.as_ref().map_or("nothing", |row| row.sandbox.id.as_str());
     let mut template = inner.template(&plan.template).await?;
     let lease = plan.shape(&mut template);
-    let request = CreateSandbox {
-        labels: labels(session),
-        session: Some(session.id.clone()),
-        ttl: Some(lease),
-        ..CreateSandbox::default()
+    let planned = |name: Option<&String>| {
+        let request = CreateSandbox {
+            name: name.cloned(),
+            labels: labels(session),
+            session: Some(session.id.clone()),
+            ttl: Some(lease),
+            ..CreateSandbox::default()
+        };
+        inner.check_gate(&template, &request)?;
+        let mut new = create::plan(caller, request, template.clone(), None, Some(key(session, before)))?;
+        new.row.lease = Some(lease);
+        Ok::<_, Problem>(new)
     };
-    inner.check_gate(&template, &request)?;
+    let name = session.marks.name.as_ref();
+    match inner.bear(planned(name)?, begun).await {
+        Err(problem) if problem.code == Code::NameTaken && name.is_some() => inner.bear(planned(None)?, begun).await,
+        made => made,
+    }
+}
+
+/// It says what came before, which all see alike who may make it at the same time.
+fn key(session: &SessionRow, before: &str) -> IdempotencyKey {
     let owner = format!("session:{}", session.id);
-    let before = last.as_ref().map_or("nothing", |row| row.sandbox.id.as_str());
     let key = format!("workspace after {before}");
     let digest = Sha256::new().chain_update(&owner).chain_update(&key).finalize().into();
-    let mut new = create::plan(caller, request, template, None, Some(IdempotencyKey { owner, key, digest }))?;
-    new.row.lease = Some(lease);
-    inner.bear(new, begun).await
+    IdempotencyKey { owner, key, digest }
 }
 
 /// To find it by.

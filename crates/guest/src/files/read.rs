@@ -23,7 +23,14 @@ pub(super) fn file(path: &Path, offset: u64, length: Option<u64>, outbox: &mut O
     outbox.entry(&list::entry(list::name(path), &metadata, String::new())).map_err(unheard)?;
     outbox.flush().map_err(unheard)?;
     file.seek(SeekFrom::Start(offset)).map_err(|error| failed(path, &error))?;
-    let mut rest = file.take(length.unwrap_or(u64::MAX));
+    pass_on(file.take(length.unwrap_or(u64::MAX)), outbox, |error| failed(path, &error))
+}
+
+pub(super) fn pass_on(
+    mut rest: impl Read,
+    outbox: &mut Outbox,
+    failed: impl Fn(io::Error) -> Fault,
+) -> Result<u64, Fault> {
     let mut buffer = vec![0; CHUNK];
     let mut total = 0;
     loop {
@@ -34,7 +41,7 @@ pub(super) fn file(path: &Path, offset: u64, length: Option<u64>, outbox: &mut O
                 total += read as u64;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(failed(path, &error)),
+            Err(error) => return Err(failed(error)),
         }
     }
 }

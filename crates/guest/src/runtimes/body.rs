@@ -1,15 +1,21 @@
 //! Bodies on their way to and from file workers.
 
-use std::time::Duration;
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     body::{Body, BodyDataStream},
     http::{HeaderMap, header::CONTENT_TYPE},
 };
 use bytes::Bytes;
-use futures_util::{StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _, stream};
 use multer::Multipart;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     error::{Code, Fault},
@@ -19,6 +25,9 @@ use crate::{
 /// A refusal is heard by whoever still writes only if somebody reads meanwhile: so much, and so long.
 const UNREAD: usize = 1 << 20;
 const UNREAD_TIME: Duration = Duration::from_secs(1);
+
+/// How much may come before the part that holds a file.
+const BEFORE: usize = 1 << 20;
 
 /// The name of the part that holds a file.
 const PART: &str = "file";
@@ -42,12 +51,19 @@ impl Upload {
     }
 
     pub(super) async fn part(kind: &str, body: Body) -> Result<multer::Field<'static>, Fault> {
-        let bad =
-            |error: multer::Error| Fault::new(Code::BadRequest, format!("the multipart body cannot be read: {error}"));
+        let bad = |error: multer::Error| {
+            let why = match &error {
+                multer::Error::StreamReadFailed(why) => why.to_string(),
+                other => other.to_string(),
+            };
+            Fault::new(Code::BadRequest, format!("the multipart body cannot be read: {why}"))
+        };
         let boundary = multer::parse_boundary(kind).map_err(bad)?;
-        let mut parts = Multipart::new(body.into_data_stream(), boundary);
+        let found = Arc::new(AtomicBool::new(false));
+        let mut parts = Multipart::new(bounded(body.into_data_stream(), Arc::clone(&found)), boundary);
         while let Some(part) = parts.next_field().await.map_err(bad)? {
             if part.name() == Some(PART) {
+                found.store(true, Ordering::Relaxed);
                 return Ok(part);
             }
         }
@@ -110,12 +126,27 @@ impl Upload {
     }
 }
 
+/// What comes before the part is looked for in memory, where a head without an end would never stop growing.
+fn bounded(body: BodyDataStream, found: Arc<AtomicBool>) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    let mut before = 0;
+    body.map(move |data| {
+        let data = data.map_err(io::Error::other)?;
+        if !found.load(Ordering::Relaxed) {
+            before += data.len();
+            if before > BEFORE {
+                return Err(io::Error::other(format!("no part named {PART} begins within {} MiB", BEFORE >> 20)));
+            }
+        }
+        Ok(data)
+    })
+}
+
 /// A worker's data as a body, which breaks off where the worker does.
-pub(super) fn download(receiver: Receiver, permit: OwnedSemaphorePermit) -> Body {
-    let data = stream::unfold(Some((receiver, permit)), |state| async {
-        let (mut receiver, permit) = state?;
+pub(super) fn download(receiver: Receiver) -> Body {
+    let data = stream::unfold(Some(receiver), |receiver| async {
+        let mut receiver = receiver?;
         match receiver.next().await {
-            Ok(Frame::Data(data)) => Some((Ok(data), Some((receiver, permit)))),
+            Ok(Frame::Data(data)) => Some((Ok(data), Some(receiver))),
             Ok(_) => None,
             Err(fault) => Some((Err(fault), None)),
         }
@@ -126,16 +157,15 @@ pub(super) fn download(receiver: Receiver, permit: OwnedSemaphorePermit) -> Body
 /// A worker's entries as a body: between `before` and `after`, each as `item` writes it, with commas.
 pub(super) fn listing(
     receiver: Receiver,
-    permit: OwnedSemaphorePermit,
     before: String,
     after: &'static str,
     item: fn(&crate::protocol::Entry) -> String,
 ) -> Body {
     /// Entries are written in pieces about this long.
     const PIECE: usize = 16 * 1024;
-    let state = Some((receiver, permit, before, true));
+    let state = Some((receiver, before, true));
     let pieces = stream::unfold(state, move |state| async move {
-        let (mut receiver, permit, mut text, mut first) = state?;
+        let (mut receiver, mut text, mut first) = state?;
         loop {
             match receiver.next().await {
                 Ok(Frame::Entry(entry)) => {
@@ -145,7 +175,7 @@ pub(super) fn listing(
                     first = false;
                     text += &item(&entry);
                     if text.len() >= PIECE {
-                        return Some((Ok(Bytes::from(text)), Some((receiver, permit, String::new(), first))));
+                        return Some((Ok(Bytes::from(text)), Some((receiver, String::new(), first))));
                     }
                 }
                 Ok(_) => {

@@ -27,7 +27,7 @@ use crate::{
         part::Part,
     },
     protocol::{self, Entry, EntryKind},
-    worker::Frame,
+    worker::{Frame, Receiver},
 };
 
 struct Legacy {
@@ -103,7 +103,7 @@ async fn upload(legacy: &Legacy, request: Request) -> Response {
         return denied();
     };
     let stored = match legacy.serving.work(legacy.below(path, Ask::Write { mode: None })).await {
-        Ok((worker, _permit)) => upload.store(worker).await,
+        Ok(worker) => upload.store(worker).await,
         Err(fault) => Err(fault),
     };
     match stored {
@@ -114,24 +114,21 @@ async fn upload(legacy: &Legacy, request: Request) -> Response {
 }
 
 /// What a path leads to, and the worker that goes on with it.
-async fn open(
-    legacy: &Legacy,
-    below: &str,
-) -> Result<(Entry, crate::worker::Receiver, tokio::sync::OwnedSemaphorePermit), Fault> {
+async fn open(legacy: &Legacy, below: &str) -> Result<(Entry, Receiver), Fault> {
     let path = place::from_url(below).map_err(|_| Fault::new(Code::FileForbidden, "the path leads nowhere below"))?;
-    let (mut worker, permit) = legacy.serving.work(legacy.below(path, Ask::Read(Part::Whole))).await?;
+    let mut worker = legacy.serving.work(legacy.below(path, Ask::Read(Part::Whole))).await?;
     match worker.receiver.next().await? {
-        Frame::Entry(entry) => Ok((entry, worker.receiver, permit)),
+        Frame::Entry(entry) => Ok((entry, worker.receiver)),
         _ => Err(Fault::new(Code::Internal, "The file worker told nothing.")),
     }
 }
 
 async fn download(legacy: &Legacy, below: &str) -> Response {
     match open(legacy, below).await {
-        Ok((entry, receiver, permit)) if entry.kind() == EntryKind::File => {
+        Ok((entry, receiver)) if entry.kind() == EntryKind::File => {
             let headers =
                 [(CONTENT_TYPE, "application/octet-stream".to_owned()), (CONTENT_LENGTH, entry.size.to_string())];
-            (headers, body::download(receiver, permit)).into_response()
+            (headers, body::download(receiver)).into_response()
         }
         outcome => failed(outcome.err(), "File not found"),
     }
@@ -139,8 +136,8 @@ async fn download(legacy: &Legacy, below: &str) -> Response {
 
 async fn list(legacy: &Legacy, below: &str) -> Response {
     match open(legacy, below).await {
-        Ok((entry, receiver, permit)) if entry.kind() == EntryKind::Directory => {
-            let listing = body::listing(receiver, permit, "[".into(), "]", item);
+        Ok((entry, receiver)) if entry.kind() == EntryKind::Directory => {
+            let listing = body::listing(receiver, "[".into(), "]", item);
             ([(CONTENT_TYPE, "application/json")], listing).into_response()
         }
         outcome => failed(outcome.err(), "Path is not a directory"),

@@ -1,4 +1,4 @@
-//! Accepting connections on a runtime's port, not too many at once, and none for ever that says nothing.
+//! Accepting connections on a runtime's port, not too many at once, and none for ever that asks for nothing.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,10 +20,12 @@ pub(super) enum Protocol {
     Grpc,
 }
 
-/// More wait in the kernel.
-const CONNECTIONS: usize = 256;
+/// To each port; more wait in the kernel.
+const CONNECTIONS: usize = 64;
 /// Calls at once on one connection.
 const STREAMS: u32 = 64;
+/// Of what a connection sends, as much is held that nobody has asked for yet, or of a request's head.
+const UNREAD: u32 = 64 * 1024;
 /// From the first byte, or the end of the request before, to the end of a request's head.
 const HEAD: Duration = Duration::from_secs(10);
 /// How often a silent connection is asked whether it is there, and how long it has to answer.
@@ -56,12 +58,19 @@ async fn carry(stream: TcpStream, protocol: Protocol, app: Router) {
     // How a connection ended matters to nobody: whatever it asked for was ended with it.
     let _ended = match protocol {
         Protocol::Http => {
-            http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(HEAD).serve_connection(io, app).await
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD)
+                .max_buf_size(UNREAD as usize)
+                .serve_connection(io, app)
+                .await
         }
         Protocol::Grpc => {
             http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(STREAMS)
+                .initial_stream_window_size(UNREAD)
+                .initial_connection_window_size(2 * UNREAD)
                 .keep_alive_interval(ASK)
                 .keep_alive_timeout(ANSWER)
                 .serve_connection(io, app)

@@ -24,7 +24,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::OwnedSemaphorePermit};
 
 use crate::{
     children::Forker,
@@ -80,6 +80,19 @@ impl Runtimes {
     /// Its processes that have something alive, with the pids of their minders.
     pub(crate) fn minded(&self) -> Vec<(i32, Arc<Process>)> {
         self.serving().map(|serving| serving.table.minded()).unwrap_or_default()
+    }
+
+    /// How many of its processes somebody waits for: whoever goes away takes theirs along.
+    pub(crate) fn awaited(&self) -> usize {
+        self.serving().map_or(0, |serving| serving.table.list().len())
+    }
+
+    /// Nothing is changed in files as long as this is held.
+    pub(crate) async fn hold(&self) -> Result<Option<OwnedSemaphorePermit>, Fault> {
+        match self.serving() {
+            Some(serving) => serving.hold().await.map(Some),
+            None => Ok(None),
+        }
     }
 
     pub(crate) async fn drain(&self) {

@@ -27,12 +27,13 @@ use crate::{
     worker::Worker,
 };
 
-/// Processes, those included that left something running behind.
-const PROCESSES: usize = 512;
-/// File workers: each is a process outside the workload's limits.
-const FILES: usize = 64;
+/// Processes, those included that left something running behind. Each may have a mebibyte of output here that nobody takes.
+const PROCESSES: usize = 128;
+/// File workers that only look, and those that change something: each is a process outside the workload's limits.
+const LOOKS: usize = 32;
+const CHANGES: u32 = 32;
 /// Commands whose output is collected to be answered in one piece, and how many bytes of it all of them together.
-const COLLECTED: usize = 64;
+const COLLECTED: usize = 32;
 const COLLECTED_BYTES: usize = 64 << 20;
 /// Between two looks whether something is left.
 const LOOK: Duration = Duration::from_millis(20);
@@ -46,7 +47,8 @@ pub(super) struct Serving {
     last_id: AtomicI32,
     draining: AtomicBool,
     pub(super) since: Instant,
-    files: Arc<Semaphore>,
+    looks: Arc<Semaphore>,
+    changes: Arc<Semaphore>,
     collected: Arc<Semaphore>,
     pub(super) bytes: Arc<Semaphore>,
 }
@@ -71,7 +73,8 @@ impl Serving {
             last_id: AtomicI32::new(0),
             draining: AtomicBool::new(false),
             since: Instant::now(),
-            files: Arc::new(Semaphore::new(FILES)),
+            looks: Arc::new(Semaphore::new(LOOKS)),
+            changes: Arc::new(Semaphore::new(CHANGES as usize)),
             collected: Arc::new(Semaphore::new(COLLECTED)),
             bytes: Arc::new(Semaphore::new(COLLECTED_BYTES)),
         }
@@ -115,19 +118,30 @@ impl Serving {
         }
     }
 
-    /// A file worker, and the right to one, to be kept as long as it works. Waits while there are too many.
-    pub(super) async fn work(&self, below: Below) -> Result<(Worker, OwnedSemaphorePermit), Fault> {
-        let permit = acquire(&self.files).await?;
-        Ok((Worker::start(&self.forker, Job::Below(below)).await?, permit))
+    /// A file worker. Waits while there are too many, and with changes while they are held.
+    pub(super) async fn work(&self, below: Below) -> Result<Worker, Fault> {
+        let room = match below.ask {
+            Ask::Look | Ask::Read(_) => &self.looks,
+            Ask::Write { .. } | Ask::Remove { .. } => &self.changes,
+        };
+        let place = acquire(room, 1).await?;
+        let mut worker = Worker::start(&self.forker, Job::Below(below)).await?;
+        worker.receiver.occupy(place);
+        Ok(worker)
+    }
+
+    /// Returns when no file worker changes anything; as long as it is held none begins.
+    pub(super) async fn hold(&self) -> Result<OwnedSemaphorePermit, Fault> {
+        acquire(&self.changes, CHANGES).await
     }
 
     /// The right to collect a command's output.
     pub(super) async fn collect(&self) -> Result<OwnedSemaphorePermit, Fault> {
-        acquire(&self.collected).await
+        acquire(&self.collected, 1).await
     }
 
     pub(super) async fn look(&self, below: Below) -> Result<crate::protocol::Entry, Fault> {
-        let (mut worker, _permit) = self.work(Below { ask: Ask::Look, ..below }).await?;
+        let mut worker = self.work(Below { ask: Ask::Look, ..below }).await?;
         match worker.receiver.next().await? {
             crate::worker::Frame::Entry(entry) => Ok(entry),
             _ => Err(Fault::new(Code::Internal, "The file worker told nothing.")),
@@ -150,7 +164,7 @@ impl Serving {
 
 pub(super) const SHUTTING_DOWN: &str = "sandboxd is shutting down";
 
-async fn acquire(room: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
+async fn acquire(room: &Arc<Semaphore>, count: u32) -> Result<OwnedSemaphorePermit, Fault> {
     let gone = |_| Fault::new(Code::Internal, "The guest has ended.");
-    Arc::clone(room).acquire_owned().await.map_err(gone)
+    Arc::clone(room).acquire_many_owned(count).await.map_err(gone)
 }

@@ -1,26 +1,36 @@
 //! A command line taken apart into words as Python's `shlex.split` does, which the older API promises: quotes and
 //! backslashes mean something, and no other character does. Pure.
 
+/// A kernel takes hardly twice as many, and each takes many times its length in memory.
+const MOST: usize = 100_000;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unfinished {
+pub(super) enum Wrong {
     #[error("No closing quotation")]
     Quote,
     #[error("No escaped character")]
     Escape,
+    #[error("[Errno 7] Argument list too long")]
+    Long,
 }
 
-pub(super) fn split(line: &str) -> Result<Vec<String>, Unfinished> {
+pub(super) fn split(line: &str) -> Result<Vec<String>, Wrong> {
     let mut words = Vec::new();
     // None between words: an empty pair of quotes is a word, nothing is none.
     let mut word: Option<String> = None;
     let mut letters = line.chars();
     while let Some(letter) = letters.next() {
         match letter {
-            ' ' | '\t' | '\r' | '\n' => words.extend(word.take()),
+            ' ' | '\t' | '\r' | '\n' => {
+                words.extend(word.take());
+                if words.len() > MOST {
+                    return Err(Wrong::Long);
+                }
+            }
             '\'' => {
                 let word = word.get_or_insert_default();
                 loop {
-                    match letters.next().ok_or(Unfinished::Quote)? {
+                    match letters.next().ok_or(Wrong::Quote)? {
                         '\'' => break,
                         letter => word.push(letter),
                     }
@@ -29,9 +39,9 @@ pub(super) fn split(line: &str) -> Result<Vec<String>, Unfinished> {
             '"' => {
                 let word = word.get_or_insert_default();
                 loop {
-                    match letters.next().ok_or(Unfinished::Quote)? {
+                    match letters.next().ok_or(Wrong::Quote)? {
                         '"' => break,
-                        '\\' => match letters.next().ok_or(Unfinished::Escape)? {
+                        '\\' => match letters.next().ok_or(Wrong::Escape)? {
                             letter @ ('"' | '\\') => word.push(letter),
                             // A shell would also take these for escaped: `$`, a backquote, the end of a line.
                             letter => word.extend(['\\', letter]),
@@ -40,7 +50,7 @@ pub(super) fn split(line: &str) -> Result<Vec<String>, Unfinished> {
                     }
                 }
             }
-            '\\' => word.get_or_insert_default().push(letters.next().ok_or(Unfinished::Escape)?),
+            '\\' => word.get_or_insert_default().push(letters.next().ok_or(Wrong::Escape)?),
             letter => word.get_or_insert_default().push(letter),
         }
     }
@@ -78,11 +88,12 @@ mod tests {
             assert_eq!(words, wanted, "{line:?}");
         }
         for (line, wanted) in [
-            ("echo 'a", Unfinished::Quote),
-            ("echo \"a", Unfinished::Quote),
-            ("echo a\\", Unfinished::Escape),
-            ("echo \"a\\", Unfinished::Escape),
-            ("'", Unfinished::Quote),
+            ("echo 'a", Wrong::Quote),
+            ("echo \"a", Wrong::Quote),
+            ("echo a\\", Wrong::Escape),
+            ("echo \"a\\", Wrong::Escape),
+            ("'", Wrong::Quote),
+            ("a ".repeat(MOST + 1).as_str(), Wrong::Long),
         ] {
             assert_eq!(split(line), Err(wanted), "{line:?}");
         }

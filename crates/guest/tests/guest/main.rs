@@ -140,7 +140,8 @@ const TESTS: &[Test] = tests! {
         finds_names_and_lines,
         is_done_as_the_workload,
         tells_what_is_wrong,
-        ends_with_its_caller;
+        ends_with_its_caller,
+        has_a_few_at_once;
     archives:
         round_trip,
         tells_what_it_lacks,
@@ -152,6 +153,8 @@ const TESTS: &[Test] = tests! {
         serves_nothing_where_a_port_is_taken,
         stays_out_of_the_list_and_can_be_relieved,
         drains,
+        holds_what_changes_files,
+        tells_who_is_waited_for,
         forgets_what_is_over;
     grpc:
         starts_in_order,
@@ -165,6 +168,7 @@ const TESTS: &[Test] = tests! {
         a_deadline_ends_the_tree,
         a_slow_reader_loses_nothing,
         bounds_what_is_answered_in_one_piece,
+        bounds_what_it_is_asked,
         asks_for_its_token,
         reflects;
     rest:
@@ -173,6 +177,7 @@ const TESTS: &[Test] = tests! {
         lists_directories,
         replaces_files,
         a_broken_upload_changes_nothing,
+        keeps_nothing_of_an_endless_head,
         removes,
         refuses_by_the_table,
         tells_of_itself,

@@ -100,3 +100,22 @@ pub(crate) async fn ends_with_its_caller(guest: Guest) -> Outcome {
     drop(stream);
     until("the worker to end", || guest.children().is_empty()).await
 }
+
+pub(crate) async fn has_a_few_at_once(guest: Guest) -> Outcome {
+    fs::write(guest.path("many"), ("x".repeat(1500) + "\n").repeat(9000))?;
+    let search = || {
+        let (mut client, path) = (guest.client.clone(), guest.text_path("many"));
+        let request = SearchRequest { most: 10_000, ..lines(&path, "x") };
+        tokio::spawn(async move { client.search(request).await.map(tonic::Response::into_inner) })
+    };
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        open.push(search().await??);
+    }
+    let mut waits = search();
+    assert!(tokio::time::timeout(std::time::Duration::from_millis(200), &mut waits).await.is_err());
+    assert_eq!(guest.children().len(), 4);
+    open.pop();
+    waits.await??;
+    Ok(())
+}

@@ -196,6 +196,23 @@ impl Guest {
         Ok(value.trim().trim_end_matches(" kB").parse()?)
     }
 
+    /// KiB that no other guest could share: without relocations of the program's own file, which sandboxes have in common
+    /// because they are forked.
+    pub(crate) fn own_memory(&self) -> Outcome<u64> {
+        let maps = fs::read_to_string(format!("/proc/{}/smaps", self.pid()))?;
+        let (mut own, mut of_file) = (0, false);
+        for line in maps.lines() {
+            match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+                ["Anonymous:", size, "kB"] if !of_file => own += size.parse::<u64>()?,
+                [range, _, _, _, _, rest @ ..] if range.contains('-') => {
+                    of_file = rest.first().is_some_and(|place| place.starts_with('/'));
+                }
+                _ => {}
+            }
+        }
+        Ok(own)
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

@@ -31,16 +31,16 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  sandbar mcp agent                           the tools of a session or sandbox that is there
-  sandbar mcp web --create                    makes it, if it is not there
-  sandbar mcp --print-config                  what to paste into an agent's configuration, for this directory
-  sandbar mcp web --print-config=codex        the same for one agent and another session")]
+  sandbar mcp web                       the tools of a session or sandbox that is there
+  sandbar mcp web --create              makes it, if it is not there
+  sandbar mcp --print-config            what to paste into an agent's configuration
+  sandbar mcp web --print-config=codex  the same for one agent and another session")]
 pub(crate) struct Mcp {
     /// The session's id or name, or the id or name of a sandbox of it
     #[arg(value_name = "ID", required_unless_present = "print_config")]
     session: Option<String>,
 
-    /// Make the session with its sandbox, if there is none of this name
+    /// Make the session with its sandbox, if there is no session of this name; that of a sandbox is none
     #[arg(long)]
     create: bool,
 
@@ -51,7 +51,7 @@ pub(crate) struct Mcp {
     /// Print what to paste into an agent's configuration, and end
     ///
     /// For all that are known, or for one. Without an ID it is for a session named like this directory, which is made when
-    /// first used.
+    /// first used (not with --server: an agent's token makes none).
     #[arg(long, value_name = "AGENT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     print_config: Option<config::Agent>,
 }

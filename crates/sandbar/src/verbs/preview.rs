@@ -1,6 +1,6 @@
 //! `preview`: a link that opens a server in a sandbox in a browser.
 
-use chrono::Utc;
+use chrono::{TimeDelta, Utc};
 
 use crate::{
     context::Context,
@@ -32,9 +32,10 @@ pub(crate) async fn preview(args: &Preview, context: &Context) -> Result<u8, Fai
     if print.json {
         return print.json(&preview).map(|()| exit::OK);
     }
-    let left = text::span(preview.expires_at - Utc::now());
+    // What the answer took on its way is not worth a minute less.
+    let left = text::span(preview.expires_at - Utc::now() + TimeDelta::seconds(1));
     let sandbox = inert(&args.sandbox);
-    print.say(format!("port {} of {sandbox}: the link works once, within {left}", args.port));
+    print.say(format!("port {} of {sandbox}: the link works once, in the next {left}", args.port));
     print.line(inert(&preview.url))?;
     Ok(exit::OK)
 }

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sandbar_api::{Idle, Limits, Root, Template as Recipe, TemplateList, template};
+use sandbar_api::{Idle, Limits, Root, Runtimes, Template as Recipe, TemplateList, template};
 
 use crate::{
     context::Context,
@@ -130,6 +130,10 @@ fn bounds(template: &Recipe) -> Vec<(&'static str, String)> {
     if !template.secrets.is_empty() {
         fields.push(("secrets", template.secrets.join(", ")));
     }
+    fields.extend(template.skills.clone().map(|path| ("skills", path)));
+    if !template.runtimes.is_empty() {
+        fields.push(("runtimes", runtimes(&template.runtimes)));
+    }
     fields
 }
 
@@ -154,6 +158,14 @@ fn idle(idle: &Idle) -> String {
         ("pause after", pause_after.map(|time| time.to_string())),
         ("stop after", stop_after.map(|time| time.to_string())),
         ("delete after", delete_after.map(|time| time.to_string())),
+    ])
+}
+
+fn runtimes(runtimes: &Runtimes) -> String {
+    let Runtimes { sandboxd, legacy } = runtimes;
+    stated([
+        ("sandboxd", sandboxd.as_ref().map(|served| format!("gRPC {} REST {}", served.grpc_port, served.rest_port))),
+        ("legacy", legacy.as_ref().map(|served| served.port.to_string())),
     ])
 }
 
@@ -182,6 +194,10 @@ mod tests {
         let shown = table::fields(bounds(&checked("a.toml", text)?));
         let want = "profile: hardened\nbut:     users required\nuser:    agent\nlimits:  memory 512MiB, cpu 1.5\nidle:    pause after 10m";
         assert_eq!(shown, want);
+        let served = "skills = \"/srv/skills\"\n[runtimes.sandboxd]\n[runtimes.legacy]\n";
+        let want = "skills:   /srv/skills\nruntimes: sandboxd gRPC 9090 REST 8080, legacy 8888";
+        let shown = table::fields(bounds(&checked("a.toml", served)?));
+        assert!(shown.ends_with(want), "{shown}");
         assert_eq!(
             table::fields(bounds(&Recipe::default())),
             "profile: standard\nuser:    agent\nlimits:  none\nidle:    none"

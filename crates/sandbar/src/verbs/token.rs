@@ -59,7 +59,7 @@ Examples:
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Role {
-    /// May look at the budget, usage and approvals of its own session, and answers nothing
+    /// May use the tools of its own session, and look at its budget, usage and approvals; answers nothing
     Agent,
     /// May read everything and change nothing
     Viewer,

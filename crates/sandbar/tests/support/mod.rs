@@ -34,6 +34,17 @@ pub(crate) fn done(command: &mut Command) -> Outcome<String> {
     Ok(text(&stdout))
 }
 
+/// Where `make test-needs` put what a test needs beside the system's programs; a test that lacks it says so.
+pub(crate) fn installed(test: &str, what: &str) -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    let found = cache.map(|cache| cache.join("sandbar-tests").join(what)).filter(|place| place.exists());
+    if found.is_none() {
+        eprintln!("not run: {test}: {what} is not installed: `make test-needs`");
+    }
+    found
+}
+
 pub(crate) enum Home {
     Ours(tempfile::TempDir),
     Theirs(PathBuf),

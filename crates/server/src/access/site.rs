@@ -71,8 +71,7 @@ impl Site {
     }
 
     fn label<'a>(&self, host: &'a str) -> Option<&'a str> {
-        let host = host.strip_suffix('.').unwrap_or(host);
-        host.strip_suffix(self.previews.as_str())?.strip_suffix('.')
+        host.trim_end_matches('.').strip_suffix(self.previews.as_str())?.strip_suffix('.')
     }
 
     /// Whether the page that sent this is the preview's own.
@@ -166,18 +165,10 @@ impl Site {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    type List = &'static [(&'static str, &'static str)];
-
-    fn headers(list: List) -> HeaderMap {
-        let pair = |(name, value): &(&'static str, &'static str)| {
-            (header::HeaderName::from_static(name), HeaderValue::from_static(value))
-        };
-        let mut headers = HeaderMap::new();
-        list.iter().map(pair).for_each(|(name, value)| _ = headers.append(name, value));
-        headers
-    }
+    use super::{
+        super::tests::{List, headers},
+        *,
+    };
 
     fn site(address: &str, tls: bool) -> Site {
         Site::new(address.parse().unwrap_or_else(|error| panic!("{error}")), tls)
@@ -250,6 +241,7 @@ mod tests {
             (&plain, &[("host", "a.b.localhost:7227")], Some("a.b")),
             (&wild, &[("host", "web-80.p.example")], Some("web-80")),
             (&wild, &[("host", "web-80.p.example.")], Some("web-80")),
+            (&wild, &[("host", "web-80.p.example..")], Some("web-80")),
             (&plain, &[("host", "localhost:7227")], None),
             (&plain, &[("host", "web-80.localhost")], None),
             (&plain, &[("host", "web-80.localhost:7228")], None),

@@ -30,6 +30,14 @@ pub(super) fn duration(given: Option<prost_types::Duration>) -> Result<Option<Hu
     })
 }
 
+/// One of the proto's values. What this version does not know is refused, and not taken for what holds by default.
+pub(super) fn known<T: TryFrom<i32>>(value: i32, field: &str) -> Result<T, Status> {
+    T::try_from(value).map_err(|_| {
+        let detail = format!("`{field}` is {value}, which has no meaning here.");
+        status::of(bad_request(detail, "Use one of the values of the server's own proto."))
+    })
+}
+
 pub(super) fn id<T: FromStr<Err: Display>>(text: Option<String>) -> Result<Option<T>, Status> {
     let parsed = text.map(|text| text.parse::<T>()).transpose();
     parsed.map_err(|error| status::of(bad_request(format!("{error}."), "Give the id, not a name.")))
@@ -223,6 +231,7 @@ pub(super) fn found(hit: Hit) -> proto::SearchHit {
         line: hit.line,
         text: hit.text,
         context: hit.context,
+        cut: hit.cut,
     }
 }
 
@@ -314,5 +323,7 @@ mod tests {
             assert_eq!(sandbox_state(state(known)).ok(), Some(known));
         }
         assert!(sandbox_state(proto::SandboxState::Unspecified).is_err());
+        assert!(known::<proto::SandboxState>(2, "states").is_ok_and(|state| state == proto::SandboxState::Ready));
+        assert!(known::<proto::SandboxState>(99, "states").is_err() && known::<proto::Restart>(-1, "restart").is_err());
     }
 }

@@ -25,7 +25,7 @@ use tonic_reflection::server::Builder;
 use tower::Service;
 
 pub(crate) use access::{permit, serves};
-pub(crate) use status::answer;
+pub(crate) use status::{answer, counts_as};
 
 use crate::{App, access::unauthenticated};
 use bounds::Bounds;

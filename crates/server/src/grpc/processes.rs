@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 
 use super::{
     Answers, Desk,
-    convert::{chunk, duration, only, process, restart, size, sized},
+    convert::{chunk, duration, known, only, process, restart, size, sized},
     proto::{
         ExecEvent, ExecRequest, GetProcessRequest, InputReply, InputRequest, ListProcessesRequest, OutputEvent,
         OutputRequest, Process, ResizeReply, ResizeRequest, SignalReply, SignalRequest, StartProcessRequest,
@@ -54,7 +54,7 @@ impl Processes for Desk {
     async fn start(&self, request: Request<StartProcessRequest>) -> Answer<Process> {
         let asked = request.into_inner();
         let command = StartProcess {
-            restart: restart(asked.restart()),
+            restart: restart(known(asked.restart, "restart")?),
             argv: asked.argv,
             env: asked.env,
             cwd: asked.cwd,
@@ -82,8 +82,8 @@ impl Processes for Desk {
     type OutputStream = Answers<OutputEvent>;
 
     async fn output(&self, request: Request<OutputRequest>) -> Answer<Self::OutputStream> {
-        let wanted = only(request.get_ref().stream());
-        let OutputRequest { sandbox, process, from_offset, follow, limit, stream: _ } = request.into_inner();
+        let OutputRequest { sandbox, process, from_offset, follow, limit, stream } = request.into_inner();
+        let wanted = only(known(stream, "stream")?);
         let reader = self.engine().output(&sandbox, &process, from_offset).await.map_err(status::of)?;
         let window = Window::new(reader, follow, limit, wanted);
         let events = stream::unfold(window, async |mut window| {

@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status, metadata::MetadataValue};
 
 use super::{
     Desk, caller,
-    convert::{self, duration, id, sandbox, sandbox_state},
+    convert::{self, duration, id, known, sandbox, sandbox_state},
     proto::{
         CreateSandboxRequest, DeleteSandboxReply, DeleteSandboxRequest, ForkSandboxReply, ForkSandboxRequest,
         GetSandboxRequest, ListSandboxesReply, ListSandboxesRequest, PauseSandboxRequest, ResumeSandboxRequest,
@@ -56,8 +56,9 @@ impl Sandboxes for Desk {
     }
 
     async fn list(&self, request: Request<ListSandboxesRequest>) -> Answer<ListSandboxesReply> {
-        let states = request.get_ref().states().map(sandbox_state).collect::<Result<_, _>>()?;
-        let ListSandboxesRequest { labels, states: _, limit, cursor } = request.into_inner();
+        let ListSandboxesRequest { labels, states, limit, cursor } = request.into_inner();
+        let state = |state| sandbox_state(known(state, "states")?);
+        let states = states.into_iter().map(state).collect::<Result<_, _>>()?;
         let query = ListQuery { labels, states, limit, cursor };
         let page = self.engine().list(query).await.map_err(status::of)?;
         let sandboxes = page.sandboxes.into_iter().map(sandbox).collect();

@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 
 use super::{
     Desk, caller,
-    convert::{self, duration, id, process, restart, session, size},
+    convert::{self, duration, id, known, process, restart, session, size},
     proto::{
         CreateSessionRequest, DeleteSessionReply, DeleteSessionRequest, GetSessionRequest, ListSessionsReply,
         ListSessionsRequest, Process, RestartSessionRequest, Session, sessions_server::Sessions,
@@ -25,7 +25,7 @@ impl Sessions for Desk {
         let (metadata, _, asked) = request.into_parts();
         let key = idempotency_key(metadata.as_ref()).map_err(status::of)?;
         let wanted = CreateSession {
-            restart: restart(asked.restart()),
+            restart: restart(known(asked.restart, "restart")?),
             name: asked.name,
             template: asked.template,
             labels: asked.labels,

@@ -62,6 +62,16 @@ pub(super) fn is_spoken(headers: &HeaderMap) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
 }
 
+/// What an answer of gRPC that is a refusal would be called in HTTP, where it is a 200: for those who count failures.
+pub(crate) fn counts_as(headers: &HeaderMap) -> Option<u16> {
+    use tonic::Code::{DataLoss, DeadlineExceeded, Internal, Ok, Unavailable, Unknown};
+    match tonic::Code::from_bytes(headers.get("grpc-status")?.as_bytes()) {
+        Ok => None,
+        Internal | Unknown | DataLoss | Unavailable | DeadlineExceeded => Some(500),
+        _ => Some(400),
+    }
+}
+
 /// Around everything: who speaks gRPC is refused in gRPC, also by what stands in front of the routes.
 pub(crate) async fn answer(request: Request, next: Next) -> Response {
     let spoken = is_spoken(request.headers());

@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     Answers, Desk, caller,
-    convert::{control, size, viewed},
+    convert::{control, known, size, viewed},
     proto::{AttachEvent, AttachRequest, attach_request::Message, terminals_server::Terminals},
     status,
 };
@@ -39,7 +39,7 @@ impl Terminals for Desk {
         let wanted = AttachAsk {
             from: open.from_offset,
             raw: open.raw,
-            control: control(open.control()),
+            control: control(known(open.control, "control")?),
             size: open.size.map(size).transpose()?,
             writer: open.writer,
         };

@@ -1,4 +1,4 @@
-//! Whom a caller acts for: the user it names, else itself. Only those get here who may act for everybody.
+//! Whom a caller acts for: the user it names, else itself. Only those get here who may see what is everybody's.
 
 use axum::http::HeaderMap;
 use sandbar_api::workspace;

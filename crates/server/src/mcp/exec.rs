@@ -93,12 +93,7 @@ pub(super) async fn run(place: &Place, ask: Ask, progress: &Progress) -> Outcome
     let engine = &place.app.engine;
     let process = Arc::new(OnceLock::new());
     let begun = process.clone();
-    let running = async {
-        tokio::select! {
-            ran = collected(&place.app, sandbox.to_owned(), request, move |id| _ = begun.set(id.clone())) => ran,
-            turned = place.turned_away() => Err(turned),
-        }
-    };
+    let running = collected(&place.app, sandbox.to_owned(), request, move |id| _ = begun.set(id.clone()));
     let watched = Watched { engine, sandbox, process: &process };
     let ran = progress.during(running, watched).await.map_err(|problem| format!("failed to run command: {problem}"))?;
     structured(&shown(engine, sandbox, ran).await)

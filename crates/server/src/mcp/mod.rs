@@ -86,7 +86,7 @@ impl Place {
     async fn turned_away(&self) -> Problem {
         sleep(TRUSTED).await;
         let revoked = || {
-            let detail = "The token was revoked or has expired; the call was ended, and what it ran was killed.";
+            let detail = "The token was revoked or has expired, and the call was ended: a command of exec was killed.";
             Problem::new(Code::Unauthenticated, detail, "Use another.")
         };
         self.app.engine.turned_away(&self.caller).await.err().unwrap_or_else(revoked)
@@ -96,8 +96,8 @@ impl Place {
     fn sandbox(&self) -> Result<&str, String> {
         self.sandbox.as_ref().map(SandboxId::as_str).ok_or_else(|| {
             format!(
-                "The session {} has no sandbox any more, and no tool works without one. Begin another session with `sandbar session new` or POST /v1/sessions, and connect to that.",
-                self.session
+                "The session {id} has no sandbox, and no tool works without one. Somebody with an operator's token can provide it, with POST /v1/sessions/{id}/sandbox; then call again.",
+                id = self.session
             )
         })
     }

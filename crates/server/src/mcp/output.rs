@@ -146,12 +146,7 @@ pub(super) async fn look(place: &Place, ask: Ask, progress: &Progress) -> Outcom
     };
     let failed = |problem: Problem| format!("failed to read the output of {id}: {problem}");
     if !wait.is_zero() {
-        let waiting = async {
-            tokio::select! {
-                waited = waited(engine, sandbox, &id, from.max(kept.start), wait, ask.until) => waited,
-                turned = place.turned_away() => Err(turned),
-            }
-        };
+        let waiting = waited(engine, sandbox, &id, from.max(kept.start), wait, ask.until);
         let watched = Watched { engine, sandbox, process: &OnceLock::from(process.id) };
         progress.during(waiting, watched).await.map_err(failed)?;
     }

@@ -7,16 +7,27 @@ use axum::{
     body::Body,
     extract::{Request, State},
     http::StatusCode,
-    response::Response,
+    response::{IntoResponse as _, Response},
 };
+use futures_util::StreamExt as _;
 use sandbar_api::{Code, Problem};
 use tokio::sync::Notify;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{Place, patience};
-use crate::{App, access::Calling, extract::Path, problem::Result, routes::SessionPath};
+use crate::{
+    App,
+    access::Calling,
+    extract::Path,
+    problem::{Refused, Result, shutting_down},
+    proxy,
+    routes::SessionPath,
+};
 
 const MCP_SESSION: &str = "mcp-session-id";
+const REVISION: &str = "mcp-protocol-version";
+/// From this revision on; they are dates.
+const SESSIONLESS: &[u8] = b"2026-07-28";
 
 pub(crate) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::default().routes(routes!(call, listen, leave))
@@ -40,6 +51,7 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
         (status = 413, description = "The message is larger than 4 MiB."),
         (status = 415, description = "The message is not declared as JSON."),
         (status = 429, description = "`too_many` MCP sessions are open."),
+        (status = 503, description = "`shutting_down` while the tool ran; what it runs goes on."),
     )
 )]
 async fn call(app: State<App>, caller: Calling, path: Path<SessionPath>, request: Request) -> Result<Response> {
@@ -60,7 +72,10 @@ async fn call(app: State<App>, caller: Calling, path: Path<SessionPath>, request
     )
 )]
 async fn listen(app: State<App>, caller: Calling, path: Path<SessionPath>, request: Request) -> Result<Response> {
-    serve(app, caller, path, request).await
+    // It stands for hours, and ends with the token that opened it.
+    let over = proxy::until(&app, Some(caller.0.clone()));
+    let answer = serve(app, caller, path, request).await?;
+    Ok(answer.map(|body| Body::from_stream(body.into_data_stream().take_until(over))))
 }
 
 /// Close an MCP session
@@ -103,6 +118,10 @@ async fn serve(
 ) -> Result<Response> {
     let placed = app.engine.session_place(&caller, &path.session).await;
     let (session, sandbox) = placed.map_err(|problem| hidden(problem, &path.session))?;
+    // Such revisions have no MCP sessions: what looks like the id of one means nothing, to rmcp neither.
+    if request.headers().get(REVISION).is_some_and(|revision| revision.as_bytes() >= SESSIONLESS) {
+        request.headers_mut().remove(MCP_SESSION);
+    }
     let known = request.headers().get(MCP_SESSION).map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
     if let Some(id) = &known {
         app.mcp.clients.check(id, &session, &caller.owner)?;
@@ -111,8 +130,15 @@ async fn serve(
     let begun = Arc::new(Notify::new());
     let place = Place { app: app.clone(), caller, session: session.clone(), sandbox, begun: begun.clone() };
     request.extensions_mut().insert(place);
-    let service = app.mcp.service.clone();
-    let answering = async move { service.handle(request).await.map(Body::new) };
+    let (service, closing) = (app.mcp.service.clone(), app.closing.clone());
+    let answering = async move {
+        tokio::select! {
+            biased;
+            // First, or rmcp would answer as if something had failed.
+            () = closing.cancelled_owned() => Refused(shutting_down()).into_response(),
+            answer = service.handle(request) => answer.map(Body::new),
+        }
+    };
     let answer = patience::answered(Box::pin(answering), &begun).await;
     if known.is_none()
         && let Some(opened) = answer.headers().get(MCP_SESSION).and_then(|opened| opened.to_str().ok())

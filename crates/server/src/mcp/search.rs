@@ -272,6 +272,15 @@ fn line(base: &str, hit: Hit) -> Line {
     Line { path: joined(base, &hit.path), line: hit.line, text, context: hit.context }
 }
 
+/// A name with line ends in it would look like several; as it is, it stands in the structured form.
+fn on_a_line(path: &str) -> String {
+    let escaped = |character: char| match character.is_control() {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    };
+    path.chars().map(escaped).collect()
+}
+
 /// Each on a line of its own, then what is missing.
 fn answer(mut found: Found, limit: usize) -> Outcome {
     let mut text = String::new();
@@ -294,14 +303,14 @@ fn answer(mut found: Found, limit: usize) -> Outcome {
                 let follows = last.is_none_or(|last| last.path == line.path && last.line + 1 == line.line);
                 last = Some(line);
                 let mark = if line.context { '-' } else { ':' };
-                let shown = format!("{}{mark}{}{mark}{}", line.path, line.line, line.text);
+                let shown = format!("{}{mark}{}{mark}{}", on_a_line(&line.path), line.line, line.text);
                 add(if apart && !follows { format!("--\n{shown}") } else { shown })
             })
             .count()
     } else if let Some(counts) = &found.counts {
-        counts.iter().take_while(|count| add(format!("{}:{}", count.path, count.count))).count()
+        counts.iter().take_while(|count| add(format!("{}:{}", on_a_line(&count.path), count.count))).count()
     } else {
-        found.files.iter().flatten().take_while(|file| add((*file).clone())).count()
+        found.files.iter().flatten().take_while(|file| add(on_a_line(file))).count()
     };
     // The same in both forms.
     let cut = found.cut(fitting);

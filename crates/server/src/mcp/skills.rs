@@ -69,8 +69,17 @@ pub(super) async fn load(place: &Place, ask: Ask) -> Outcome {
 }
 
 fn usable(name: &str) -> bool {
-    let forbidden = |character: char| matches!(character, '/' | '\\') || character.is_control();
+    let forbidden = |character: char| matches!(character, '/' | '\\') || is_active(character);
     !name.is_empty() && name != "." && !name.contains("..") && !name.contains(forbidden) && name.len() <= LONGEST_NAME
+}
+
+/// Ends a line, turns text around or is there without being seen: among the server's words a skill's stay on their line and
+/// say nothing that a person who looks at them does not see.
+fn is_active(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 fn is_absent(problem: &Problem) -> bool {
@@ -160,7 +169,7 @@ fn description(content: &str) -> String {
         }
         _ => value.trim_matches(['"', '\'']).to_owned(),
     };
-    value.chars().filter(|character| !character.is_control()).take(LONGEST_DESCRIPTION).collect()
+    value.chars().filter(|character| !is_active(*character)).take(LONGEST_DESCRIPTION).collect()
 }
 
 #[cfg(test)]
@@ -170,7 +179,21 @@ mod tests {
     #[test]
     fn names_stay_below_their_place() {
         assert!(usable("pdf") && usable("a.b") && usable("größe"));
-        for name in ["", ".", "..", "../x", "a/b", "a\\b", "a..b", "/etc", "a\0b", "a\nb", &"x".repeat(65)] {
+        for name in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "a/b",
+            "a\\b",
+            "a..b",
+            "/etc",
+            "a\0b",
+            "a\nb",
+            "a\u{202e}b",
+            "a\u{2028}b",
+            &"x".repeat(65),
+        ] {
             assert!(!usable(name), "{name:?}");
         }
     }
@@ -180,6 +203,7 @@ mod tests {
         for (content, want) in [
             ("---\nname: x\ndescription: \"Reads: PDFs\"\n---\nbody", "Reads: PDFs"),
             ("---\ndescription: 'a\u{1b}[31m'\n---", "a[31m"),
+            ("---\ndescription: a\u{2028}- b\u{202e}c\u{e0041}\u{85}\n---", "a- bc"),
             ("---\nname: x\n---\ndescription: not here", ""),
             ("description: no front matter", ""),
             ("---\ndescription: >-\n  Reads\n\n  PDFs.\nname: x\n---\nbody", "Reads PDFs."),

@@ -95,6 +95,7 @@ impl ServerHandler for Tools {
         let outcome = tokio::select! {
             outcome = call => outcome?,
             () = context.ct.cancelled() => Err("The call was cancelled.".to_owned()),
+            turned_away = place.turned_away() => Err(turned_away.to_string()),
         };
         if ["exec", "write_file", "edit_file"].contains(&name.as_ref()) {
             self.told.look_later(place, context.peer);

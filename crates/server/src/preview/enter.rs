@@ -8,7 +8,7 @@ use axum::{
 };
 use serde::Deserialize;
 
-use super::{Page, Place, found, pass, split};
+use super::{Page, Place, pass, split};
 use crate::{
     App,
     access::PreviewHost,
@@ -27,12 +27,17 @@ struct Enter {
 }
 
 pub(super) async fn serve(app: &App, preview: &PreviewHost, request: Request) -> Result<Response, Page> {
-    let (named, port) = split(&preview.label).ok_or_else(Page::no_such_name)?;
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    // The look of pages that say what is wrong, on names that are no previews too.
+    if reads && request.uri().path() == "/.sandbar/style.css" {
+        let mut style = shown("text/css; charset=utf-8", STYLE);
+        harden_answer(&mut style);
+        return Ok(style);
+    }
+    let (named, port) = split(&preview.label).ok_or_else(Page::no_such_name)?;
     let mut response = match request.uri().path() {
         "/.sandbar/enter" if reads => shown("text/html; charset=utf-8", PAGE),
         "/.sandbar/enter.js" if reads => shown("text/javascript; charset=utf-8", SCRIPT),
-        "/.sandbar/style.css" if reads => shown("text/css; charset=utf-8", STYLE),
         "/.sandbar/enter" if request.method() == Method::POST => enter(app, preview, named, port, request).await?,
         _ => return Err(Page::nothing_here()),
     };
@@ -54,11 +59,7 @@ async fn enter(app: &App, preview: &PreviewHost, named: &str, port: u16, request
         Ok(read) => read,
         Err(refused) => return Ok(refused.into_response()),
     };
-    let sandbox = match named.parse() {
-        Ok(id) => id,
-        Err(_) => found(app, named).await?.ok_or_else(Page::wrong_code)?,
-    };
-    let place = Place { sandbox, port };
+    let place = Place { sandbox: named.parse().map_err(|_| Page::wrong_code())?, port };
     let owner = app.preview_codes.redeem(&code, place.sandbox.as_str(), port).ok_or_else(Page::wrong_code)?;
     if !app.engine.is_valid(&owner).await.map_err(|problem| Page::problem(&problem))? {
         return Err(Page::wrong_code());

@@ -46,6 +46,10 @@ impl Place {
     }
 }
 
+/// On answers that come from here, for those who count them.
+#[derive(Clone)]
+pub(crate) struct Diverted;
+
 /// In front of everything that is the API's.
 pub(crate) async fn divert(State(app): State<App>, request: Request, next: Next) -> Response {
     let preview = match Channel::of(&request) {
@@ -53,7 +57,11 @@ pub(crate) async fn divert(State(app): State<App>, request: Request, next: Next)
         Channel::Socket => None,
     };
     match preview {
-        Some(preview) => serve(&app, &preview, request).await,
+        Some(preview) => {
+            let mut response = serve(&app, &preview, request).await;
+            response.extensions_mut().insert(Diverted);
+            response
+        }
         None => next.run(request).await,
     }
 }
@@ -79,19 +87,17 @@ async fn pass_on(app: &App, preview: &PreviewHost, request: Request) -> Result<R
     let (named, port) = split(&preview.label).ok_or_else(Page::no_such_name)?;
     let headers = request.headers();
     guard::judge(app, preview, request.method(), headers)?;
-    // A sandbox that is not there is none to whoever was not let in: what sandboxes are called is not for everybody.
-    let sandbox = match named.parse::<SandboxId>() {
-        Ok(id) => Some(id),
-        Err(_) => found(app, named).await?,
-    };
+    let id = named.parse::<SandboxId>().ok();
+    // By a name only programs come in, with a token. A name may be another sandbox's tomorrow, and what a page has left with
+    // a browser, a service worker for one, would be there still.
     let visitor = match pass::token(headers) {
         Some(secret) => pass::by_token(app, secret).await?,
-        None => {
-            let place = sandbox.clone().map(|sandbox| Place { sandbox, port });
-            pass::by_cookie(app, place, headers).await?
-        }
+        None => pass::by_cookie(app, id.clone().map(|sandbox| Place { sandbox, port }), headers).await?,
     };
-    let sandbox = sandbox.ok_or_else(|| Page::no_such_sandbox(named))?;
+    let sandbox = match id {
+        Some(id) => id,
+        None => found(app, named).await?,
+    };
 
     let mut inward = Inward::new(request).ok_or_else(Page::no_connect)?;
     clean(app, preview, &mut inward.head.headers);
@@ -111,12 +117,12 @@ async fn pass_on(app: &App, preview: &PreviewHost, request: Request) -> Result<R
     Ok(confine(response))
 }
 
-async fn found(app: &App, named: &str) -> Result<Option<SandboxId>, Page> {
-    match app.engine.get(named).await {
-        Ok(sandbox) => Ok(Some(sandbox.id)),
-        Err(problem) if matches!(problem.code, Code::UnknownSandbox | Code::SandboxGone | Code::BadName) => Ok(None),
-        Err(problem) => Err(Page::problem(&problem)),
-    }
+async fn found(app: &App, named: &str) -> Result<SandboxId, Page> {
+    let found = app.engine.get(named).await.map_err(|problem| match problem.code {
+        Code::UnknownSandbox | Code::SandboxGone | Code::BadName => Page::no_such_sandbox(named),
+        _ => Page::problem(&problem),
+    })?;
+    Ok(found.id)
 }
 
 /// Who was let in, and for how long.
@@ -148,8 +154,11 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 /// origins with it.
 fn clean(app: &App, preview: &PreviewHost, headers: &mut HeaderMap) {
     proxy::strip_cookies(headers, &OURS);
-    if pass::token(headers).is_some() {
-        headers.remove(header::AUTHORIZATION);
+    let theirs: Vec<_> =
+        headers.get_all(header::AUTHORIZATION).iter().filter(|value| !pass::is_ours(value)).cloned().collect();
+    headers.remove(header::AUTHORIZATION);
+    for value in theirs {
+        headers.append(header::AUTHORIZATION, value);
     }
     proxy::strip_prefixed(headers, "x-forwarded-");
     headers.remove(header::FORWARDED);

@@ -6,7 +6,7 @@ use axum::{
 };
 use sandbar_api::{Code, Problem};
 
-use crate::headers::harden_answer;
+use crate::headers::{PAGE_POLICY, harden_answer};
 
 #[derive(Debug)]
 pub(super) struct Page {
@@ -15,6 +15,7 @@ pub(super) struct Page {
     fix: String,
 }
 
+const PAGE: &str = include_str!("../pages/refused.html");
 const LINK: &str = "Run `sandbar preview SANDBOX PORT` and open the link it prints.";
 
 impl Page {
@@ -86,10 +87,11 @@ impl Page {
         let Self { status, what, fix } = self;
         let (kind, text) = match as_html {
             true => ("text/html; charset=utf-8", html(&what, &fix)),
-            false => ("text/plain; charset=utf-8", format!("{what} {fix}\n")),
+            false => ("text/plain; charset=utf-8", format!("{what}\n{fix}\n")),
         };
         let mut response = (status, text).into_response();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
         harden_answer(&mut response);
         response
     }
@@ -100,11 +102,8 @@ pub(super) fn asks_html(headers: &HeaderMap) -> bool {
 }
 
 fn html(what: &str, fix: &str) -> String {
-    let (what, fix) = (marked(what), marked(fix));
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>Sandbar preview</title></head>\n\
-         <body>\n<h1>{what}</h1>\n<p>{fix}</p>\n</body>\n</html>\n"
-    )
+    // The later place first, so that neither text is taken for the other's place.
+    PAGE.replace("{fix}", &marked(fix)).replacen("{what}", &marked(what), 1)
 }
 
 /// Commands stand between backticks.
@@ -131,5 +130,7 @@ mod tests {
             page.contains("<code>&lt;script&gt;&quot;&amp;&#39;</code>.") && page.contains("<p><code>a</code></p>")
         );
         assert!(!page.contains("<script"));
+        let page = html("{fix}", "{what}");
+        assert!(page.contains("<h1>{fix}</h1>") && page.contains("<p>{what}</p>"), "{page}");
     }
 }

@@ -66,6 +66,11 @@ pub(super) fn token(headers: &HeaderMap) -> Option<&str> {
     access::bearer(headers).filter(|secret| secret.starts_with(TOKEN))
 }
 
+/// Whether an Authorization holds a token of ours, by whatever scheme.
+pub(super) fn is_ours(value: &HeaderValue) -> bool {
+    value.to_str().is_ok_and(|text| text.split(' ').any(|part| part.starts_with(TOKEN)))
+}
+
 pub(super) async fn by_token(app: &App, secret: &str) -> Result<Visitor, Page> {
     let caller = app.engine.authenticate(secret).await.map_err(|problem| Page::problem(&problem))?;
     let caller = caller.ok_or_else(Page::not_let_in)?;

@@ -3,7 +3,7 @@
 
 use axum::{
     body::{Body, HttpBody as _},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header, request::Parts},
     response::Response,
 };
 
@@ -56,6 +56,8 @@ pub(super) fn to_server(head: &mut Parts, body: &Body, switches: bool) {
 }
 
 pub(super) fn to_client<B: hyper::body::Body>(answer: &mut hyper::Response<B>, is_head: bool, switches: bool) {
+    // As an answer of 1.0 its end would be that of the connection, and what broke off could not be told from it.
+    *answer.version_mut() = Version::HTTP_11;
     let bodiless = is_head || answer.status() == StatusCode::NOT_MODIFIED;
     let known = bodiless || answer.body().size_hint().exact().is_some();
     let headers = answer.headers_mut();
@@ -96,9 +98,9 @@ pub(crate) fn strip_prefixed(headers: &mut HeaderMap, prefix: &str) {
     }
 }
 
-/// Of answers from inside: what would reach beyond the host they come from.
+/// Of answers from inside: what would reach beyond the host they come from, or tell a proxy in front of us what to send.
 pub(crate) fn strip_reach(response: &mut Response) {
-    for name in ["clear-site-data", "alt-svc"] {
+    for name in ["clear-site-data", "alt-svc", "x-accel-redirect", "x-sendfile"] {
         response.headers_mut().remove(name);
     }
 }

@@ -22,6 +22,7 @@ use crate::App;
 use body::{Line, Passed, Told};
 pub(crate) use headers::{cookies, strip_cookies, strip_prefixed, strip_reach};
 use upgrade::Wanted;
+pub(crate) use upgrade::asks_for;
 
 /// Bounds the head of an answer, and what waits in memory for a slow reader.
 const BUFFER: usize = 64 * 1024;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderName, Method, header, request::Parts};
+use axum::http::{HeaderMap, HeaderValue, Method, header, request::Parts};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
@@ -49,11 +49,33 @@ async fn carry(outside: OnUpgrade, inside: OnUpgrade) {
 }
 
 pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
-    lists(headers, &header::CONNECTION, "upgrade")
-        && headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
+    asks_for(headers, "websocket")
 }
 
-fn lists(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(wanted))
+/// Whether the connection is to become one of this protocol.
+pub(crate) fn asks_for(headers: &HeaderMap, protocol: &str) -> bool {
+    let words = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let upgrades = words.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case("upgrade"));
+    let named = headers.get(header::UPGRADE).map(HeaderValue::as_bytes);
+    upgrades && named.is_some_and(|named| named.eq_ignore_ascii_case(protocol.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upgrade_may_stand_among_others() {
+        for (connection, upgrade, want) in [
+            ("Upgrade", "WebSocket", true),
+            ("keep-alive, upgrade", "websocket", true),
+            ("close", "websocket", false),
+            ("upgraded", "websocket", false),
+            ("upgrade", "h2c", false),
+        ] {
+            let pair = |name, value| (name, HeaderValue::from_static(value));
+            let headers = HeaderMap::from_iter([pair(header::CONNECTION, connection), pair(header::UPGRADE, upgrade)]);
+            assert_eq!(is_websocket(&headers), want, "{connection} {upgrade}");
+        }
+    }
 }

@@ -74,7 +74,7 @@ async fn pass(State(app): State<App>, request: Request) -> Result<Response, Refu
     let dialled = dial(&app.engine, &sandbox, ask.port).await.ok_or_else(|| ask.unreachable())?;
     let patience = ask.timeout.unwrap_or(HEAD);
     let exchanged = proxy::exchange(&app, dialled, inward, patience, over).await;
-    exchanged.map(answer::confine).map_err(|failed| match failed {
+    exchanged.map(|answer| answer::confine(answer, ask.port)).map_err(|failed| match failed {
         Failed::Slow => Refusal::Slow(ask.id),
         Failed::Broken => ask.unreachable(),
     })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::{
     body::Body,
     extract::{Request, State},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    http::{HeaderValue, Method, StatusCode, header},
     response::Response,
 };
 use hyper::upgrade::OnUpgrade;
@@ -21,6 +21,7 @@ use crate::{
     access::Calling,
     extract::Path,
     problem::{Refused, Result, bad_request},
+    proxy,
 };
 
 const PROTOCOL: &str = "tcp";
@@ -105,32 +106,9 @@ async fn carry(upgrade: OnUpgrade, mut dialled: Dialled) {
 /// What the connection becomes, if that was asked for.
 fn upgrade(request: Request) -> Option<OnUpgrade> {
     let (mut parts, _) = request.into_parts();
-    let asked = parts.method == Method::GET
-        && lists(&parts.headers, header::CONNECTION, "upgrade")
-        && parts
-            .headers
-            .get(header::UPGRADE)
-            .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(PROTOCOL.as_bytes()));
+    let asked = parts.method == Method::GET && proxy::asks_for(&parts.headers, PROTOCOL);
     if !asked {
         return None;
     }
     parts.extensions.remove::<OnUpgrade>()
-}
-
-fn lists(headers: &HeaderMap, name: header::HeaderName, wanted: &str) -> bool {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(wanted))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn upgrade_may_stand_among_others() {
-        for (value, want) in [("Upgrade", true), ("keep-alive, upgrade", true), ("close", false), ("upgraded", false)] {
-            let headers = HeaderMap::from_iter([(header::CONNECTION, HeaderValue::from_static(value))]);
-            assert_eq!(lists(&headers, header::CONNECTION, "upgrade"), want, "{value}");
-        }
-    }
 }

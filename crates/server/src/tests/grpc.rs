@@ -47,3 +47,23 @@ async fn each_role_is_told_what_is_not_for_it() {
         }
     }
 }
+
+#[tokio::test]
+async fn refusals_are_counted_as_such() {
+    let bench = Bench::new().await;
+    let operator = bench.token(Role::Operator).await;
+    let headers = [GRPC, ("authorization", operator.as_str())];
+    let get = "/sandbar.v1.Sandboxes/Get";
+    let asked = request("post", get, &headers, "\0\0\0\0\0");
+    assert_eq!(told(&bench.send(Channel::Tcp, asked).await.headers), ("5", "unknown_sandbox"));
+    assert_eq!(told(&bench.tcp("post", get, &[GRPC]).await.headers), ("16", "unauthenticated"));
+    assert_eq!(bench.tcp("get", "/healthz", &[("host", "web-80.localhost:7227")]).await.status, 401);
+    let metrics = bench.tcp("get", "/metrics", &headers[1..]).await;
+    let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+    for (route, method, count) in [(get, "POST", 2), ("preview", "GET", 1)] {
+        let line =
+            format!("sandbar_http_requests_total{{route=\"{route}\",method=\"{method}\",status=\"4xx\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    assert!(!metrics.contains("/healthz"), "{metrics}");
+}

@@ -224,3 +224,20 @@ pub(crate) async fn smuggling(house: &House) {
     assert!(!answer.contains("smuggled") && !answer.to_lowercase().contains("content-length: 3"), "{answer}");
     assert!(answer.starts_with("HTTP/1.1 502") || answer.contains("whole"), "{answer}");
 }
+
+/// An answer of an old server, which only the end of its connection ends, has an end of its own outside.
+pub(crate) async fn old_answers(house: &House) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut asked = [0; 4096];
+            let _read = stream.read(&mut asked).await;
+            let _sent = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nold").await;
+        }
+    });
+    let (host, bearer) = (house.preview(&house.id, port), house.bearer());
+    let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\nAuthorization: {bearer}\r\nConnection: close\r\n\r\n");
+    let answer = raw(TcpStream::connect(house.address).await.unwrap(), &request).await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("3\r\nold\r\n0\r\n\r\n"), "{answer}");
+}

@@ -81,6 +81,9 @@ async fn cookies() -> Response {
         ("content-security-policy", "default-src *"),
         ("access-control-allow-origin", "*"),
         ("clear-site-data", "\"*\""),
+        ("x-accel-redirect", "/internal"),
+        ("cache-control", "public, max-age=60"),
+        ("location", "/v1/sandboxes/box"),
         ("connection", "x-hop"),
         ("x-hop", "of one connection"),
     ] {

@@ -44,6 +44,7 @@ fn main() {
             ("other_sites_pages_are_refused", Box::pin(attacks::other_sites(&house))),
             ("a_preview_cannot_act_on_the_api", Box::pin(attacks::api(&house))),
             ("one_request_is_one_request", Box::pin(attacks::smuggling(&house))),
+            ("old_answers_have_an_end", Box::pin(attacks::old_answers(&house))),
         ] {
             test.await;
             eprintln!("test {name} ... ok");

@@ -43,9 +43,12 @@ pub(crate) async fn entering(house: &House) {
     let cookie = cookie.split(';').next().unwrap();
     let seen = house.send(&host, "GET", "/a%2Fb?c", &[("cookie", cookie)], "").await;
     assert_eq!(json_of(&seen)["path"], "/a%2Fb?c");
-    // The name leads to the same place.
+    // A name, which may be another sandbox's tomorrow, is for programs alone.
     let named = house.preview("box", house.port);
-    assert_eq!(house.send(&named, "GET", "/", &[("cookie", cookie)], "").await.status, 200);
+    let (_, code) = house.link(&house.operator, house.port).await;
+    assert_eq!(house.enter(&named, &code).await.status, 401);
+    assert_eq!(house.send(&named, "GET", "/", &[("cookie", cookie)], "").await.status, 401);
+    assert_eq!(house.send(&named, "GET", "/", &[("authorization", &house.bearer())], "").await.status, 200);
 }
 
 pub(crate) async fn passing(house: &House) {
@@ -70,6 +73,9 @@ pub(crate) async fn passing(house: &House) {
     let bearer = house.bearer();
     let told = json_of(&house.send(&host, "POST", "/x", &[("authorization", &bearer)], "").await);
     assert!(heard(&told["headers"], "authorization").is_empty(), "a token of ours does not");
+    let both = [("cookie", cookie.as_str()), ("authorization", "Basic eDp5"), ("authorization", &bearer)];
+    let told = json_of(&house.send(&host, "GET", "/x", &both, "").await);
+    assert_eq!(heard(&told["headers"], "authorization"), ["Basic eDp5"], "nor behind one that does");
 
     let answer = house.send(&host, "GET", "/cookies", &[("cookie", &cookie)], "").await;
     assert_eq!((answer.status.as_u16(), answer.text().as_str()), (418, "teapot"));
@@ -77,7 +83,8 @@ pub(crate) async fn passing(house: &House) {
     assert_eq!(set, ["a=b; Path=/"]);
     assert_eq!(answer.headers["content-security-policy"], "default-src *", "the page's own");
     assert_eq!(answer.headers["referrer-policy"], "same-origin");
-    for gone in ["clear-site-data", "x-hop", "x-frame-options", "x-content-type-options"] {
+    assert_eq!(answer.headers["location"], "/v1/sandboxes/box", "the page's own");
+    for gone in ["clear-site-data", "x-accel-redirect", "x-hop", "x-frame-options", "x-content-type-options"] {
         assert!(!answer.headers.contains_key(gone), "{gone}");
     }
 }

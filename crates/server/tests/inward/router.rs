@@ -73,7 +73,9 @@ pub(crate) async fn answers(house: &House) {
     assert_eq!(answer.headers["x-own"], "kept");
     assert!(answer.headers["content-security-policy"].to_str().unwrap().contains("sandbox"));
     assert_eq!(answer.headers["x-content-type-options"], "nosniff");
-    for gone in ["set-cookie", "access-control-allow-origin", "clear-site-data", "x-hop"] {
+    assert_eq!(answer.headers["location"], "/router/v1/sandboxes/box", "who follows stays with the sandbox");
+    assert_eq!(answer.headers["cache-control"], "no-store");
+    for gone in ["set-cookie", "access-control-allow-origin", "clear-site-data", "x-accel-redirect", "x-hop"] {
         assert!(!answer.headers.contains_key(gone), "{gone}");
     }
     let head = house.routed("HEAD", "/router/cookies", &[], "").await;

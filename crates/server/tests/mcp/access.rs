@@ -1,5 +1,7 @@
 //! Who reaches whose tools, and how many at a time.
 
+use std::time::Duration;
+
 use axum::{
     body::{Body, to_bytes},
     http::{Request, StatusCode},
@@ -8,12 +10,12 @@ use hyper_util::rt::TokioIo;
 use sandbar_api::{CreateToken, Role};
 use sandbar_server::{Options, Server};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     support::{Answer, Bench},
-    wire::{BOTH, JSON, SESSION, ask, initialize},
+    wire::{BOTH, JSON, SESSION, ask, initialize, lent, modern},
 };
 
 pub(crate) async fn crowded(bench: &Bench) {
@@ -39,7 +41,7 @@ pub(crate) async fn nowhere(bench: &Bench) {
     let answer = ask(bench, &path, "tools/call", json!({"name": "list_dir", "arguments": {}})).await;
     assert_eq!(answer["result"]["isError"], true);
     let text = answer["result"]["content"][0]["text"].as_str().unwrap();
-    assert!(text.contains("has no sandbox") && text.contains("sandbar session new"), "{text}");
+    assert!(text.contains("has no sandbox") && text.contains(&format!("POST /v1/sessions/{id}/sandbox")), "{text}");
 }
 
 pub(crate) async fn tokens(bench: &Bench) {
@@ -102,6 +104,26 @@ pub(crate) async fn tokens(bench: &Bench) {
     let refused = send("POST", &path, &host, &page, initialize()).await;
     assert_eq!((refused.status, refused.code().as_str()), (StatusCode::FORBIDDEN, "foreign_origin"));
     assert_eq!(send("POST", "/v1/sandboxes/box/exec", &host, &credentials, "{}".to_owned()).await.code(), "forbidden");
+    // What is listened to, and what waits, ends with the token.
+    let request = CreateToken { name: "t".to_owned(), role: Role::Agent, session: own.parse().ok(), ttl: None };
+    let made = bench.engine.create_token(request).await.unwrap();
+    let brief = format!("Bearer {}", made.secret);
+    let opened = send("POST", &path, &host, &[("authorization", &brief)], initialize()).await;
+    let listener = [("authorization", brief.as_str()), (SESSION, opened.headers[SESSION].to_str().unwrap())];
+    let mut listening = std::pin::pin!(send("GET", &path, &host, &listener, String::new()));
+    assert!(timeout(Duration::from_millis(300), &mut listening).await.is_err(), "it goes on");
+    let deaf = bench.start(json!({"argv": ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"], "cwd": "/"})).await;
+    let arguments = json!({"process_id": deaf.id, "grace_ms": 120_000});
+    let (headers, body) = modern("tools/call", json!({"name": "stop", "arguments": arguments}));
+    let headers: Vec<_> =
+        lent(&headers).into_iter().chain([listener[0]]).filter(|pair| ![BOTH, JSON].contains(pair)).collect();
+    let mut stopping = std::pin::pin!(send("POST", &path, &host, &headers, body));
+    assert!(timeout(Duration::from_secs(2), &mut stopping).await.is_err(), "it goes on");
+    bench.engine.revoke_token(made.token.id.as_str()).await.unwrap();
+    assert_eq!(timeout(Duration::from_secs(10), listening).await.unwrap().status, StatusCode::OK);
+    let stopped = timeout(Duration::from_secs(10), stopping).await.unwrap();
+    assert!(stopped.text().contains("The token was revoked or has expired"), "{}", stopped.text());
+    bench.engine.signal("box", deaf.id.as_str(), "KILL").await.unwrap();
     closing.cancel();
     serving.await.unwrap().unwrap();
 }

@@ -84,15 +84,24 @@ pub(super) async fn touch(transaction: &mut Transaction, session: SessionId, at:
     Ok(())
 }
 
+const FORGOTTEN: &str = "
+    SELECT id FROM sessions AS s
+    WHERE agent IS NOT NULL AND deleted_at IS NULL AND used_at < $1 AND ($2 IS NULL OR id = $2)
+      AND NOT EXISTS (SELECT 1 FROM sandboxes AS b WHERE b.session = s.id) ORDER BY id";
+
 pub(super) async fn forgotten(readers: &SqlitePool, before: DateTime<Utc>) -> Result<Vec<SessionId>> {
-    let ids: Vec<String> = sqlx::query_scalar(
-        "SELECT id FROM sessions AS s WHERE agent IS NOT NULL AND deleted_at IS NULL AND used_at < $1
-         AND NOT EXISTS (SELECT 1 FROM sandboxes AS b WHERE b.session = s.id) ORDER BY id",
-    )
-    .bind(before.timestamp_micros())
-    .fetch_all(readers)
-    .await?;
+    let query = sqlx::query_scalar(FORGOTTEN).bind(before.timestamp_micros()).bind(None::<&str>);
+    let ids: Vec<String> = query.fetch_all(readers).await?;
     ids.iter().map(|id| parse(id)).collect()
+}
+
+pub(super) async fn is_forgotten(
+    executor: impl SqliteExecutor<'_>,
+    session: &SessionId,
+    before: DateTime<Utc>,
+) -> Result<bool> {
+    let query = sqlx::query(FORGOTTEN).bind(before.timestamp_micros()).bind(session.as_str());
+    Ok(query.fetch_optional(executor).await?.is_some())
 }
 
 pub(super) fn decode(row: &SqliteRow) -> Result<Option<Conversation>> {

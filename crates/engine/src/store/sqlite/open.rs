@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use super::{SqliteStore, columns, fault, processes, writer::Writer};
 use crate::store::{Error, Result, ballast::Ballast, output::Output};
 
-static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
 /// It holds environments and digests of tokens: nobody's but the owner's.
 const OWNER_ONLY: u32 = 0o600;

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use sandbar_api::{SandboxId, SessionId, SessionTerminal, Token, TokenId};
+use sandbar_api::{Approval, SandboxId, SessionId, SessionTerminal, Token, TokenId};
 use serde_json::{Value, json};
 use sqlx::{Row as _, Sqlite, SqliteExecutor, SqlitePool, sqlite::SqliteRow};
 
@@ -43,6 +43,11 @@ impl SessionStore for SqliteStore {
 
     async fn forgotten(&self, before: DateTime<Utc>) -> Result<Vec<SessionId>> {
         conversations::forgotten(&self.readers, before).await
+    }
+
+    async fn forget_session(&self, session: &SessionId, before: DateTime<Utc>) -> Result<Option<Vec<Approval>>> {
+        let session = session.clone();
+        self.writer.write(Essential, move |transaction| Box::pin(forget(transaction, session.clone(), before))).await
     }
 
     async fn last_sandbox(&self, session: &SessionId) -> Result<Option<SandboxRow>> {
@@ -144,6 +149,16 @@ async fn terminals(readers: &SqlitePool, session: &SessionId) -> Result<Vec<Sess
         })
     };
     rows.iter().map(terminal).collect()
+}
+
+async fn forget(transaction: &mut Transaction, id: SessionId, before: DateTime<Utc>) -> Result<Option<Vec<Approval>>> {
+    if !conversations::is_forgotten(&mut transaction.connection, &id, before).await? {
+        return Ok(None);
+    }
+    match delete(transaction, id).await? {
+        Deletion::Now(withdrawn) => Ok(Some(withdrawn)),
+        Deletion::Inhabited(_) | Deletion::Before => Ok(None),
+    }
 }
 
 async fn delete(transaction: &mut Transaction, id: SessionId) -> Result<Deletion> {

@@ -108,7 +108,12 @@ pub(in crate::store) async fn the_forgotten_are_found_and_pruned_when_they_are_d
         std::slice::from_ref(forgotten),
         "a deleted sandbox was used not long ago"
     );
-    assert_eq!(store.delete_session(forgotten).await?, Deletion::Now(vec![]));
+    for other in [used, inhabited, &ordinary.row.sandbox.session] {
+        assert_eq!(store.forget_session(other, before).await?, None, "{other} was asked for since");
+    }
+    assert_eq!(store.forget_session(forgotten, before).await?, Some(vec![]));
+    assert_eq!(store.forget_session(forgotten, before).await?, None, "it is deleted");
+    assert_eq!(store.delete_session(forgotten).await?, Deletion::Before);
     assert_eq!(store.forgotten(before).await?, []);
     store.prune(now() + TimeDelta::hours(1)).await?;
     assert_eq!(store.session(forgotten).await?, None);

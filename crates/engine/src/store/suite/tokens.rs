@@ -31,8 +31,12 @@ pub(in crate::store) async fn they_work_until_expired_or_revoked<H: Home>(home: 
     assert_eq!(store.token([1; 32], start + TimeDelta::minutes(1)).await?, None, "expired");
     assert_eq!(store.token([2; 32], start).await?, Some(operator.clone()));
 
+    assert_eq!(store.token_of(short.id.as_str()).await?, Some(short.clone()), "whether it has expired or not");
+    assert_eq!(store.token_of(forever.id.as_str()).await?, Some(forever.clone()));
+
     store.revoke_token(&forever.id).await?;
     assert_eq!(store.token([0; 32], start).await?, None);
+    assert_eq!((store.token_of(forever.id.as_str()).await?, store.token_of("").await?), (None, None));
     let again = store.revoke_token(&forever.id).await;
     assert!(matches!(again, Err(Error::Missing(_))), "{again:?}");
     drop(store);

@@ -21,6 +21,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::{
     asking::{Fault, Tty},
     lock,
+    runtimes::Runtimes,
 };
 
 /// How long a change of files takes when all is said.
@@ -36,8 +37,7 @@ struct Shared {
     left_behind: Mutex<HashSet<String>>,
     starts: Mutex<Vec<StartRequest>>,
     relieved: AtomicU64,
-    served: Mutex<Vec<ServeRequest>>,
-    drained: AtomicU64,
+    runtimes: Runtimes,
     /// Calls that change files and are not done with it.
     changes: AtomicU64,
     changed: Notify,
@@ -101,8 +101,7 @@ impl Script {
             left_behind: Mutex::default(),
             starts: Mutex::default(),
             relieved: AtomicU64::new(0),
-            served: Mutex::default(),
-            drained: AtomicU64::new(0),
+            runtimes: Runtimes::default(),
             changes: AtomicU64::new(0),
             changed: Notify::new(),
             faults: Mutex::default(),
@@ -116,6 +115,10 @@ impl Script {
             Some(_) => Err(refuse("process_over")),
             None => Ok(work(play)),
         }
+    }
+
+    pub(super) fn runtimes(&self) -> &Runtimes {
+        &self.0.runtimes
     }
 
     pub(super) fn faults(&self) -> &Mutex<HashMap<&'static str, Fault>> {
@@ -137,16 +140,6 @@ impl Script {
 
     pub(in crate::tests) fn last_start(&self) -> Option<StartRequest> {
         lock(&self.0.starts).last().cloned()
-    }
-
-    /// The runtimes it was asked to serve, each time.
-    pub(in crate::tests) fn served(&self) -> Vec<ServeRequest> {
-        lock(&self.0.served).clone()
-    }
-
-    /// How often it was asked to end what they run.
-    pub(in crate::tests) fn drained(&self) -> u64 {
-        self.0.drained.load(Ordering::Relaxed)
     }
 
     /// How often it was asked for relief.
@@ -225,7 +218,8 @@ impl guest_server::Guest for Script {
 
     async fn hello(&self, _: Request<HelloRequest>) -> Answer<HelloReply> {
         let sandbox_id = self.0.id.to_string();
-        Ok(Response::new(HelloReply { protocol: VERSION, version: String::new(), sandbox_id, boot_id: String::new() }))
+        let awaited = self.0.runtimes.awaited();
+        Ok(Response::new(HelloReply { protocol: VERSION, sandbox_id, awaited, ..HelloReply::default() }))
     }
 
     /// `echo TEXT` writes and exits, `cat` repeats its input, `die CODE` exits, `sleep` waits for a signal, `slow` also takes its time to start, all else is not found.
@@ -439,25 +433,24 @@ impl guest_server::Guest for Script {
         Err(refuse("bad_archive"))
     }
 
-    type SearchStream = Pin<Box<dyn Stream<Item = Result<SearchReply, Status>> + Send>>;
-
-    async fn search(&self, _: Request<SearchRequest>) -> Answer<Self::SearchStream> {
-        Err(Status::unimplemented("search"))
-    }
-
-    async fn drain(&self, _: Request<DrainRequest>) -> Answer<DrainReply> {
-        self.0.drained.fetch_add(1, Ordering::Relaxed);
-        Ok(Response::new(DrainReply {}))
+    type SearchStream = Boxed<SearchReply>;
+    async fn search(&self, request: Request<SearchRequest>) -> Answer<Self::SearchStream> {
+        Ok(Response::new(super::search::replies(request.into_inner())?))
     }
 
     async fn serve(&self, request: Request<ServeRequest>) -> Answer<ServeReply> {
-        let request = request.into_inner();
-        match request.legacy.as_ref().and_then(|legacy| u16::try_from(legacy.port).ok()) {
-            Some(super::dial::TAKEN) => return Err(refuse("wrong_state")),
-            Some(super::dial::OLD) => return Err(Status::unimplemented("serve")),
-            _ => lock(&self.0.served).push(request),
-        }
+        self.0.runtimes.serve(request.into_inner())?;
         Ok(Response::new(ServeReply {}))
+    }
+
+    async fn drain(&self, _: Request<DrainRequest>) -> Answer<DrainReply> {
+        self.0.runtimes.drain();
+        Ok(Response::new(DrainReply {}))
+    }
+
+    type HoldStream = Boxed<HoldReply>;
+    async fn hold(&self, _: Request<HoldRequest>) -> Answer<Self::HoldStream> {
+        Ok(Response::new(self.0.runtimes.hold().await?))
     }
 
     type DialStream = Boxed<DialReply>;

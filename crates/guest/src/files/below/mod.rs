@@ -4,13 +4,15 @@
 //! fence, and could reach nothing that the workload could not.
 
 mod remove;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use std::{
     ffi::OsString,
     fs::File,
     io::{self, Read, Seek, SeekFrom, Write},
-    os::unix::ffi::OsStringExt as _,
+    os::{fd::BorrowedFd, unix::ffi::OsStringExt as _},
     path::{Path, PathBuf},
 };
 
@@ -22,16 +24,19 @@ use rustix::{
 use super::{
     frames::{Inbox, Outbox},
     part::Part,
-    unheard, write,
+    read, unheard, write,
 };
 use crate::{
     error::{Code, Fault},
-    protocol::{CHUNK, Entry, EntryKind},
+    protocol::{Entry, EntryKind},
 };
 use walk::{Found, Missing};
 
 /// What the contract says when a path leads out.
 pub(crate) const ESCAPES: &str = "path traversal outside sandbox root is forbidden";
+
+/// Bytes of names that are held at once.
+const HELD: usize = if cfg!(test) { 4096 } else { 4 << 20 };
 
 /// How often a path is walked again that was changed under our feet.
 const WALKS: usize = 16;
@@ -62,7 +67,7 @@ pub(crate) enum Ask {
 pub(super) fn carry_out(below: &Below, inbox: &mut Inbox, outbox: &mut Outbox) -> Result<u64, Fault> {
     match below.ask {
         Ask::Look => look(below, outbox),
-        Ask::Read(part) => read(below, part, outbox),
+        Ask::Read(part) => show(below, part, outbox),
         Ask::Write { mode } => put(below, mode, inbox),
         Ask::Remove { recursive } => remove::path(below, recursive),
     }
@@ -87,7 +92,7 @@ fn look(below: &Below, outbox: &mut Outbox) -> Result<u64, Fault> {
     Ok(1)
 }
 
-fn read(below: &Below, part: Part, outbox: &mut Outbox) -> Result<u64, Fault> {
+fn show(below: &Below, part: Part, outbox: &mut Outbox) -> Result<u64, Fault> {
     let failed = below.failed("read");
     for _ in 0..WALKS {
         let found = below.found()?;
@@ -119,42 +124,57 @@ fn bytes(below: &Below, mut file: File, stat: &Stat, part: Part, outbox: &mut Ou
     outbox.flush().map_err(unheard)?;
     let Some((start, length)) = part.within(entry.size) else { return Ok(0) };
     file.seek(SeekFrom::Start(start)).map_err(&failed)?;
-    let mut rest = file.take(length);
-    let mut buffer = vec![0; CHUNK];
-    let mut total = 0;
+    read::pass_on(file.take(length), outbox, failed)
+}
+
+/// The next names of a listing, as many as are held at once, and whether there may be more. A directory's maker says how
+/// many it has, and outside the workload's limits they are read.
+fn some(listing: &mut Dir) -> rustix::io::Result<(Vec<OsString>, bool)> {
+    let (mut names, mut held) = (Vec::new(), 0);
+    while let Some(found) = listing.read() {
+        let name = found?.file_name().to_bytes().to_vec();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        held += name.len() + size_of::<OsString>();
+        names.push(OsString::from_vec(name));
+        if held >= HELD {
+            return Ok((names, true));
+        }
+    }
+    Ok((names, false))
+}
+
+/// In order, as far as names are held at once. Links that are broken or lead out are left out, as if they were not there.
+fn list(below: &Below, directory: &Dir, real: &Path, outbox: &mut Outbox) -> Result<u64, Fault> {
+    let failed = |errno: Errno| below.failed("list")(errno.into());
+    let fd = directory.fd().map_err(failed)?;
+    let mut listing = Dir::read_from(fd).map_err(failed)?;
+    let mut count = 0;
     loop {
-        match rest.read(&mut buffer) {
-            Ok(0) => return Ok(total),
-            Ok(read) => {
-                outbox.write_all(&buffer[..read]).map_err(unheard)?;
-                total += read as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(failed(error)),
+        let (mut names, more) = some(&mut listing).map_err(failed)?;
+        names.sort_unstable();
+        count += tell(below, fd, names, real, outbox)?;
+        if !more {
+            return Ok(count);
         }
     }
 }
 
-/// Links that are broken or lead out are left out, as if they were not there.
-fn list(below: &Below, directory: &Dir, real: &Path, outbox: &mut Outbox) -> Result<u64, Fault> {
-    let failed = |errno: Errno| below.failed("list")(errno.into());
-    let mut names = Vec::new();
-    let listing = Dir::read_from(directory.fd().map_err(failed)?).map_err(failed)?;
-    for found in listing {
-        let name = found.map_err(failed)?.file_name().to_bytes().to_vec();
-        if name != b"." && name != b".." {
-            names.push(OsString::from_vec(name));
-        }
-    }
-    names.sort_unstable();
-    let fd = directory.fd().map_err(failed)?;
+fn tell(
+    below: &Below,
+    fd: BorrowedFd<'_>,
+    names: Vec<OsString>,
+    real: &Path,
+    outbox: &mut Outbox,
+) -> Result<u64, Fault> {
     let mut count = 0;
     for name in names {
         let stat = match statat(fd, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             // Removed since it was listed.
             Err(Errno::NOENT) => continue,
-            Err(errno) => return Err(failed(errno)),
+            Err(errno) => return Err(below.failed("list")(errno.into())),
         };
         let stat = if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             // By the real path, which is below the root: what is there now is judged, not what was.
@@ -192,7 +212,7 @@ fn put(below: &Below, mode: Option<u32>, inbox: &mut Inbox) -> Result<u64, Fault
     write::replace(found.parent, name, mode, inbox, &below.failed("write"))
 }
 
-fn entry(name: String, stat: &Stat) -> Entry {
+pub(super) fn entry(name: String, stat: &Stat) -> Entry {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => EntryKind::File,
         FileType::Directory => EntryKind::Directory,

@@ -9,7 +9,7 @@ use rustix::{
 };
 
 use super::{
-    Below,
+    Below, some,
     walk::{self, Found, Missing},
 };
 use crate::error::{Code, Fault};
@@ -47,25 +47,21 @@ fn clear(below: &Below, found: &Found, recursive: bool) -> Result<u64, Fault> {
     let failed = |errno: Errno| below.failed("clear")(errno.into());
     let Some(root) = walk::open(found).map_err(failed)? else { return Err(walk::changing(&below.root)) };
     let mut outcome = Ok(1);
-    for name in names(&root).map_err(failed)? {
-        // One that cannot go does not keep the rest; the first failure is told.
-        if let Err(errno) = any(&root, &name) {
-            outcome = outcome.and(Err(failed(errno)));
+    loop {
+        let (names, more) = some(&mut Dir::read_from(&root).map_err(failed)?).map_err(failed)?;
+        let mut gone = false;
+        for name in names {
+            // One that cannot go does not keep the rest; the first failure is told.
+            match any(&root, &name) {
+                Ok(()) => gone = true,
+                Err(errno) => outcome = outcome.and(Err(failed(errno))),
+            }
+        }
+        // Those that cannot go are found again, and there may be nothing else.
+        if !more || !gone {
+            return outcome;
         }
     }
-    outcome
-}
-
-fn names(directory: impl AsFd) -> rustix::io::Result<Vec<OsString>> {
-    use std::os::unix::ffi::OsStringExt as _;
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let name = entry?.file_name().to_bytes().to_vec();
-        if name != b"." && name != b".." {
-            names.push(OsString::from_vec(name));
-        }
-    }
-    Ok(names)
 }
 
 fn any(parent: impl AsFd, name: &OsStr) -> rustix::io::Result<()> {
@@ -85,14 +81,23 @@ struct Level {
     name: OsString,
     directory: OwnedFd,
     left: Vec<OsString>,
+    /// Whether there may be more than was listed.
+    more: bool,
 }
 
 impl Level {
     fn open(parent: impl AsFd, name: &OsStr) -> rustix::io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = openat(parent, name, flags, Mode::empty())?;
-        let left = names(&directory)?;
-        Ok(Self { name: name.to_owned(), directory, left })
+        let (left, more) = some(&mut Dir::read_from(&directory)?)?;
+        Ok(Self { name: name.to_owned(), directory, left, more })
+    }
+
+    fn next(&mut self) -> rustix::io::Result<Option<OsString>> {
+        if self.left.is_empty() && self.more {
+            (self.left, self.more) = some(&mut Dir::read_from(&self.directory)?)?;
+        }
+        Ok(self.left.pop())
     }
 }
 
@@ -100,7 +105,7 @@ impl Level {
 fn tree(parent: impl AsFd, name: &OsStr) -> rustix::io::Result<()> {
     let mut levels = vec![Level::open(parent.as_fd(), name)?];
     while let Some(level) = levels.last_mut() {
-        let Some(next) = level.left.pop() else {
+        let Some(next) = level.next()? else {
             let Some(done) = levels.pop() else { break };
             let above = levels.last().map_or(parent.as_fd(), |level| level.directory.as_fd());
             gone(unlinkat(above, &done.name, AtFlags::REMOVEDIR))?;

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap, os::fd::BorrowedFd, path::Path};
 
-use rustix::fs::{AtFlags, FileType, statat};
+use rustix::fs::{AtFlags, statat};
 
 use super::{
     Progress, hit,
@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{
     error::Fault,
-    protocol::{EntryKind, SearchHit},
+    files::below,
+    protocol::{Entry, SearchHit},
 };
 
 /// Seconds and nanoseconds.
@@ -66,20 +67,10 @@ impl Finder for Newest {
             progress.end.unreadable += 1;
             return false;
         };
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => EntryKind::File,
-            FileType::Directory => EntryKind::Directory,
-            FileType::Symlink => EntryKind::Symlink,
-            _ => EntryKind::Other,
-        };
-        let (seconds, nanos) = (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or_default());
-        let found = SearchHit {
-            kind: kind.into(),
-            size: u64::try_from(stat.st_size).unwrap_or_default(),
-            modified_ms: seconds.saturating_mul(1000).saturating_add(nanos / 1_000_000),
-            ..hit(&sight.parent.join(sight.name))
-        };
-        self.add((seconds, nanos), found);
+        let Entry { kind, size, modified_ms, .. } = below::entry(String::new(), &stat);
+        let found = SearchHit { kind, size, modified_ms, ..hit(&sight.parent.join(sight.name)) };
+        let time = (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or_default());
+        self.add(time, found);
         false
     }
 

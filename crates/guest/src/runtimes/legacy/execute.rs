@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-const MAX_BODY: usize = 4 << 20;
+const MAX_BODY: usize = 1 << 20;
 /// Of a command whose time is over, as `timeout` has it.
 const TIMED_OUT: i32 = 124;
 /// Where nobody said how long a command may take.

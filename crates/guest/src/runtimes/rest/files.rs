@@ -70,14 +70,14 @@ pub(super) async fn get(rest: &Rest, path: &str, head: &Parts) -> Result<Respons
     let part = range::asked(&head.headers);
     let asked = below(rest, path, Ask::Read(part))?;
     let shown = place::shown(&asked.path);
-    let (mut worker, permit) = rest.serving.work(asked).await?;
+    let mut worker = rest.serving.work(asked).await?;
     let entry = match worker.receiver.next().await.map_err(absent)? {
         Frame::Entry(entry) => entry,
         _ => return Err(Fault::new(Code::Internal, "The file worker told nothing.")),
     };
     if entry.kind() == EntryKind::Directory {
         let before = format!("{{\"path\":{},\"entries\":[", json!(shown));
-        let listing = body::listing(worker.receiver, permit, before, "]}", item);
+        let listing = body::listing(worker.receiver, before, "]}", item);
         return Ok(([(CONTENT_TYPE, JSON)], listing).into_response());
     }
     let Some((start, length)) = part.within(entry.size) else {
@@ -85,7 +85,7 @@ pub(super) async fn get(rest: &Rest, path: &str, head: &Parts) -> Result<Respons
         let refused = refuse(StatusCode::RANGE_NOT_SATISFIABLE, "INVALID_ARGUMENT", &message);
         return Ok(([(CONTENT_RANGE, format!("bytes */{}", entry.size))], refused).into_response());
     };
-    let data = body::download(worker.receiver, permit);
+    let data = body::download(worker.receiver);
     let headers =
         [(CONTENT_TYPE, BYTES.to_owned()), (ACCEPT_RANGES, "bytes".into()), (CONTENT_LENGTH, length.to_string())];
     Ok(match part {
@@ -120,7 +120,7 @@ pub(super) async fn put(rest: &Rest, path: &str, head: &Parts, body: Body) -> Re
             return Err(fault);
         }
     };
-    let (worker, _permit) = rest.serving.work(asked).await?;
+    let worker = rest.serving.work(asked).await?;
     upload.store(worker).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -130,7 +130,7 @@ pub(super) async fn delete(rest: &Rest, path: &str, head: &Parts) -> Result<Resp
         None => false,
         Some(text) => parse_bool(&text)?,
     };
-    let (mut worker, _permit) = rest.serving.work(below(rest, path, Ask::Remove { recursive })?).await?;
+    let mut worker = rest.serving.work(below(rest, path, Ask::Remove { recursive })?).await?;
     worker.receiver.done().await.map_err(absent)?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

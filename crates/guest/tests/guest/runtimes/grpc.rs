@@ -386,3 +386,25 @@ pub(crate) async fn reflects(guest: Guest) -> Outcome {
     assert_eq!(code(refused), Code::Unimplemented, "the server's own protocol is not for those inside");
     Ok(())
 }
+
+pub(crate) async fn bounds_what_it_is_asked(guest: Guest) -> Outcome {
+    let served = serve(guest, "").await?;
+    let many = vec!["x"; 300_000];
+    let refused = served.execute(config(&many)).await?.err().ok_or("it was read")?;
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
+    // What is typed may be larger.
+    let mut processes = served.processes().await?;
+    let request = StartRequest { config: Some(shell("wc -c")), pty: None };
+    let mut events = processes.start(request).await?.into_inner();
+    let Some(Event::Init(init)) = events.message().await?.and_then(|event| event.event) else {
+        return Err("no init".into());
+    };
+    for payload in [Payload::Input(vec![7; 3 << 20].into()), Payload::Eof(())] {
+        processes.write_stdin(WriteStdinRequest { process_id: init.process_id, payload: Some(payload) }).await?;
+    }
+    let Some(Event::Stdout(counted)) = events.message().await?.and_then(|event| event.event) else {
+        return Err("no output".into());
+    };
+    assert_eq!(counted, "3145728\n");
+    Ok(())
+}

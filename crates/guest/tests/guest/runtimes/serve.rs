@@ -1,12 +1,19 @@
 //! Being asked to serve: once, wholly or not at all, beside everything else, and to an end.
 
-use std::{collections::HashMap, fs, time::Instant};
+use std::{
+    collections::HashMap,
+    fs,
+    time::{Duration, Instant},
+};
 
 use sandbar_guest::protocol::{
-    DrainRequest, ExitReason, ListRequest, RelieveRequest, Sandboxd, ServeRequest,
+    DrainRequest, ExitReason, HelloRequest, HoldRequest, ListRequest, RelieveRequest, Sandboxd, ServeRequest,
     process::{SendSignalRequest, Signal, StartRequest, start_response::Event},
 };
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 use tonic::Code;
 
 use super::client::{config, request, serve, shell};
@@ -119,6 +126,56 @@ pub(crate) async fn drains(guest: Guest) -> Outcome {
     assert_eq!(refused.code(), Code::Unavailable);
     // Where nothing is served there is nothing to end.
     Guest::start().await?.client.drain(DrainRequest {}).await?;
+    Ok(())
+}
+
+pub(crate) async fn holds_what_changes_files(guest: Guest) -> Outcome {
+    let served = serve(guest, "").await?;
+    fs::write(served.root.join("old"), "old")?;
+    let address = ("127.0.0.1", u16::try_from(served.rest_port())?);
+    let mut upload = TcpStream::connect(address).await?;
+    upload.write_all(b"PUT /v1/files/f HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nha").await?;
+    until("a worker", || served.guest.children().len() == 1).await?;
+    let hold = || {
+        let mut client = served.guest.client.clone();
+        tokio::spawn(async move { client.hold(HoldRequest {}).await.map(tonic::Response::into_inner) })
+    };
+    let mut held = hold();
+    let waits = tokio::time::timeout(Duration::from_millis(200), &mut held).await;
+    assert!(waits.is_err(), "an upload is under way");
+    upload.write_all(b"lf").await?;
+    let held = held.await??;
+    assert_eq!(fs::read_to_string(served.root.join("f"))?, "half");
+    // Whoever comes now waits, and who only reads does not.
+    let mut late = TcpStream::connect(address).await?;
+    late.write_all(b"DELETE /v1/files/old HTTP/1.1\r\nHost: x\r\n\r\n").await?;
+    assert_eq!(served.rest("GET /v1/files/old", &[], b"").await?.status, 200);
+    let mut answer = [0; 12];
+    let waits = tokio::time::timeout(Duration::from_millis(200), late.read_exact(&mut answer)).await;
+    assert!(waits.is_err() && served.root.join("old").exists(), "it is changed though it is held");
+    drop(held);
+    late.read_exact(&mut answer).await?;
+    assert_eq!((&answer, served.root.join("old").exists()), (b"HTTP/1.1 204", false));
+    // A server that went away holds nothing.
+    drop(hold().await??);
+    assert_eq!(served.rest("PUT /v1/files/g", &[], b"x").await?.status, 204);
+    Guest::start().await?.client.hold(HoldRequest {}).await?;
+    Ok(())
+}
+
+pub(crate) async fn tells_who_is_waited_for(guest: Guest) -> Outcome {
+    let served = serve(guest, "").await?;
+    let awaited =
+        async || Ok::<_, tonic::Status>(served.guest.client.clone().hello(HelloRequest {}).await?.into_inner().awaited);
+    assert_eq!(awaited().await?, 0);
+    let mut processes = served.processes().await?;
+    let request = StartRequest { config: Some(shell("echo $$ > pid; exec sleep 1000")), pty: None };
+    let events = processes.start(request).await?.into_inner();
+    let pid = pid_in(&served.root.join("pid")).await?;
+    assert_eq!(awaited().await?, 1);
+    drop(events);
+    until("it is gone", || !is_alive(pid)).await?;
+    assert_eq!(awaited().await?, 0);
     Ok(())
 }
 

@@ -43,6 +43,10 @@ struct Entry {
     argv: Vec<String>,
     /// Whether SANDBAR_TOKEN must be in the environment.
     token: bool,
+    /// Whether the agent makes the session when it is not there.
+    creates: bool,
+    /// What leads this program's other verbs to the same server.
+    server: Vec<String>,
     session: String,
     base: String,
 }
@@ -72,7 +76,7 @@ impl Agent {
     fn title(self) -> &'static str {
         match self {
             Self::All => "",
-            Self::Claude => "Claude Code: run this; or put the last part into .mcp.json of a project",
+            Self::Claude => "Claude Code: run the command, or put the JSON into .mcp.json of the project",
             Self::ClaudeDesktop => "Claude Desktop: claude_desktop_config.json",
             Self::Codex => "Codex: ~/.codex/config.toml",
             Self::Opencode => "opencode: opencode.json",
@@ -85,22 +89,23 @@ impl Agent {
 impl Entry {
     fn new(args: &Mcp, context: &Context) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::io("failed to find this program"))?;
-        let (session, create) = match &args.session {
+        let named = context.named()?;
+        let token = named.url.is_some();
+        // An agent's token cannot make a session.
+        let (session, creates) = match &args.session {
             Some(session) => (session.clone(), args.create),
-            None => (here()?, true),
+            None => (here()?, args.create || !token),
         };
         let mut argv = vec![program.display().to_string(), "mcp".into(), session.clone()];
-        if create {
+        if creates {
             argv.push("--create".into());
         }
         if let Some(agent) = &args.agent {
             argv.extend(["--agent".into(), agent.clone()]);
         }
-        let named = context.named()?;
-        let base = named.url.clone();
-        argv.extend(named.arguments);
-        let base = base.as_deref().unwrap_or(USUAL).trim_end_matches('/').to_owned();
-        Ok(Self { name: "sandbar".into(), argv, token: named.url.is_some(), session, base })
+        argv.extend(named.arguments.clone());
+        let base = named.url.as_deref().unwrap_or(USUAL).trim_end_matches('/').to_owned();
+        Ok(Self { name: "sandbar".into(), argv, token, creates, server: named.arguments, session, base })
     }
 
     fn url(&self) -> String {
@@ -174,11 +179,37 @@ impl Entry {
     }
 
     fn advise(&self, agents: &[Agent], print: Printer) {
-        if self.token || agents.contains(&Agent::Http) {
-            let make = ["sandbar", "token", "create", "--name", "agent", "--role", "agent", "--session", &self.session];
-            let make = command(&make.map(str::to_owned));
-            print.say(format!("\nIn the place of {PLACEHOLDER} goes what this prints:\n  {make}"));
+        if let Some(advice) = self.advice(agents) {
+            print.say(advice);
         }
+    }
+
+    /// Where a token is needed: how to get one, and the session that it is for.
+    fn advice(&self, agents: &[Agent]) -> Option<String> {
+        if !self.token && !agents.contains(&Agent::Http) {
+            return None;
+        }
+        let typed = |words: &[&str]| {
+            let words = std::iter::once("sandbar").chain(words.iter().copied()).map(str::to_owned);
+            command(&words.chain(self.server.clone()).collect::<Vec<_>>())
+        };
+        let (begin, make) =
+            (["session", "new", "--name", &self.session], ["token", "create", "--name", "agent", "--role"]);
+        Some(match self.token && self.creates {
+            true => {
+                let make = typed(&[&make[..], &["operator"]].concat());
+                format!(
+                    "\nIn the place of {PLACEHOLDER} goes what this prints; with --create it has to be an operator's:\n  {make}"
+                )
+            }
+            false => {
+                let make = typed(&[&make[..], &["agent", "--session", &self.session]].concat());
+                let begin = typed(&begin);
+                format!(
+                    "\nIn the place of {PLACEHOLDER} goes what the second prints; the first is for a session that is not there yet:\n  {begin}\n  {make}"
+                )
+            }
+        })
     }
 }
 

@@ -110,3 +110,11 @@ fn limits_are_checked() {
     assert_eq!(checked(None, 200), Ok(200));
     assert!(checked(Some(0), 200).is_err() && checked(Some(10_001), 200).is_err());
 }
+
+#[test]
+fn names_stay_on_their_line() {
+    let found = named(".", hits(vec![hit("a\nb:1:\u{1b}x", 0, "", false)]), 200);
+    let shown = serde_json::to_string(&found).unwrap_or_default();
+    assert!(shown.contains("a\\nb:1:"), "{shown}");
+    assert!(text(found).starts_with("a\\nb:1:\\u{1b}x\n"));
+}

@@ -4,13 +4,15 @@ mod full;
 
 use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
-use sandbar_api::{Exit, ExitReason, ProcessState, StateReason};
-use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
+use sandbar_api::{
+    Exit, ExitReason, ProcessState, SandboxId, SandboxState, SessionId, StateReason, Template, TokenId, WorkspaceSource,
+};
+use sqlx::{ConnectOptions as _, SqliteConnection, migrate::Migrator, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
-use super::SqliteStore;
+use super::{SqliteStore, open::MIGRATIONS};
 use crate::store::{
-    ApprovalStore as _, Error, GateStore as _, Result, SecretStore as _, Store as _,
+    ApprovalStore as _, Error, GateStore as _, Result, SecretStore as _, SessionStore as _, Store as _,
     suite::{
         Home, Outcome, all_events, approvals::new as new_approval, gate_row, new_process, now, promises, sandbox,
         secrets::row as new_secret, snapshots::new as new_snapshot, stdout,
@@ -136,5 +138,58 @@ async fn a_database_of_a_newer_version_is_refused() -> Outcome {
     let refused = home.open().await.err().ok_or("it was opened")?;
     assert!(matches!(refused, Error::Unreadable(_)), "{refused:?}");
     assert!(refused.to_string().contains("newer version"), "{refused}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_an_older_version_wrote_is_read() -> Outcome {
+    let home = directory();
+    let mut raw =
+        SqliteConnectOptions::new().filename(home.path("sandbar.db")).create_if_missing(true).connect().await?;
+    let before: Vec<_> = MIGRATIONS.iter().filter(|migration| migration.version < 8).cloned().collect();
+    Migrator { migrations: before.into(), ..Migrator::DEFAULT }.run_direct(None, &mut raw, false).await?;
+    let [living, deleted] = [1, 2].map(|number| SessionId::from_parts(number, [1; 10]));
+    for (session, deleted_at) in [(&living, None), (&deleted, Some(9))] {
+        sqlx::query(
+            "INSERT INTO sessions (id, owner, created_at, name, deleted_at) VALUES ($1, 'socket', 5, 'old', $2)",
+        )
+        .bind(session.as_str())
+        .bind(deleted_at)
+        .execute(&mut raw)
+        .await?;
+    }
+    let id = SandboxId::from_parts(3, [1; 10]);
+    sqlx::query(
+        "INSERT INTO sandboxes (id, name, session, state, template_name, template, provider, labels, env, workspace,
+                                created_at, changed_at, expires_at)
+         VALUES ($1, 'a', $2, 'stopped', 'default', $3, 'local', '{}', '{}', $4, 5, 6, 7)",
+    )
+    .bind(id.as_str())
+    .bind(living.as_str())
+    .bind(serde_json::to_string(&Template::default())?)
+    .bind(serde_json::to_string(&WorkspaceSource::Empty)?)
+    .execute(&mut raw)
+    .await?;
+    for (number, session) in [(1, Some(&living)), (2, Some(&deleted)), (3, None)] {
+        sqlx::query(
+            "INSERT INTO tokens (id, name, role, digest, created_at, session) VALUES ($1, 't', 'agent', $2, 5, $3)",
+        )
+        .bind(TokenId::from_parts(number, [1; 10]).as_str())
+        .bind([u8::try_from(number)?; 32].as_slice())
+        .bind(session.map(SessionId::as_str))
+        .execute(&mut raw)
+        .await?;
+    }
+    drop(raw);
+    let store = home.open().await?;
+    let row = store.session(&living).await?.ok_or("the session is gone")?;
+    assert_eq!((row.marks.name.as_deref(), row.conversation), (Some("old"), None));
+    let row = store.sandbox(&id).await?.ok_or("the sandbox is gone")?;
+    assert_eq!((row.sandbox.state, row.lease, row.template), (SandboxState::Stopped, None, Template::default()));
+    assert_eq!(store.last_sandbox(&living).await?.map(|row| row.sandbox.id), Some(id.clone()));
+    let left: Vec<_> = store.tokens().await?.into_iter().map(|token| token.session).collect();
+    assert_eq!(left, [Some(living.clone()), None], "a token ends with its session");
+    // Nobody asked for it as a conversation, so it is not forgotten as one.
+    assert_eq!(store.forgotten(now()).await?, []);
     Ok(())
 }

@@ -2,7 +2,9 @@ use super::*;
 
 fn entry(token: bool) -> Entry {
     let argv = ["/opt/sand bar", "mcp", "web", "--create"].map(str::to_owned).to_vec();
-    Entry { name: "sandbar".into(), argv, token, session: "web".into(), base: "https://host:7227".into() }
+    let server = if token { vec!["--server".into(), "https://host:7227".into()] } else { Vec::new() };
+    let (session, base) = ("web".into(), "https://host:7227".into());
+    Entry { name: "sandbar".into(), argv, token, creates: true, server, session, base }
 }
 
 #[test]
@@ -30,6 +32,19 @@ fn each_agent_gets_its_own_form() {
         "[mcp_servers.sandbar]\ncommand = \"/opt/sand bar\"\nargs = [\"mcp\",\"web\",\"--create\"]\n\
          env = { SANDBAR_TOKEN = \"sbt_…\" }\ntool_timeout_sec = 1800\n"
     );
+}
+
+#[test]
+fn what_is_advised_gives_a_token_that_is_enough() {
+    assert_eq!(entry(false).advice(&[Agent::Claude]), None);
+    let ends = |entry: &Entry, wanted: &str| {
+        let advice = entry.advice(&[Agent::Http]).unwrap_or_default();
+        assert!(advice.ends_with(wanted), "{advice}");
+    };
+    let begin = "\n  sandbar session new --name web\n  sandbar token create --name agent --role agent --session web";
+    ends(&entry(false), begin);
+    ends(&entry(true), "\n  sandbar token create --name agent --role operator --server https://host:7227");
+    ends(&Entry { creates: false, ..entry(true) }, "--role agent --session web --server https://host:7227");
 }
 
 #[test]
