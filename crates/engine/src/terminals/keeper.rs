@@ -244,7 +244,7 @@ impl Keeper {
         self.behind = false;
         let range = self.inner.store.output_range(&self.process).await?;
         let sizes = self.inner.store.terminal_sizes(&self.process).await?;
-        let mut shown = match self.shown.take() {
+        let mut shown = match self.shown.take().filter(|shown| !shown.is_misdrawn(&sizes)) {
             Some(mut shown) => {
                 shown.learn(sizes);
                 shown

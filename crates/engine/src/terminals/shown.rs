@@ -44,6 +44,12 @@ impl Shown {
         self.offset
     }
 
+    /// Whether output was taken in that another size holds for: a program may paint for a size sooner than it is written down.
+    pub(super) fn is_misdrawn(&self, sizes: &[SizeChange]) -> bool {
+        let late = |change: &&SizeChange| change.offset < self.offset && !self.sizes.contains(change);
+        sizes.iter().filter(late).any(|change| change.size != size_at(&self.sizes, change.offset))
+    }
+
     /// What is known of sizes by now.
     pub(super) fn learn(&mut self, sizes: Vec<SizeChange>) {
         self.sizes = sizes;
@@ -165,6 +171,23 @@ mod tests {
             }
         }
         assert_eq!(whole.look(&process()).view.size, TerminalSize { cols: 20, rows: 3 });
+    }
+
+    #[test]
+    fn a_size_that_is_known_too_late_is_noticed() {
+        let known = vec![change(0, 10, 4), change(3, 20, 4)];
+        let mut shown = Shown::blank(0, known.clone(), None);
+        shown.feed(b"0123456789");
+        for (late, wanted) in [
+            (None, false),
+            (Some(change(10, 5, 4)), false),
+            (Some(change(9, 5, 4)), true),
+            (Some(change(9, 20, 4)), false),
+            (Some(change(3, 5, 4)), true),
+        ] {
+            let sizes: Vec<_> = known.iter().copied().chain(late).collect();
+            assert_eq!(shown.is_misdrawn(&sizes), wanted, "{late:?}");
+        }
     }
 
     #[test]

@@ -112,6 +112,28 @@ async fn a_screen_is_what_was_written_to_it() -> Tested {
 }
 
 #[tokio::test]
+async fn what_is_painted_for_a_size_before_that_is_written_down_is_shown_by_it() -> Tested {
+    let terminal = Terminal::start().await?;
+    terminal.guest.change(terminal.id(), |play| play.hand.slow = true);
+    let narrow = TerminalSize { cols: 10, rows: 5 };
+    let painted = async {
+        let sized = || async {
+            terminal.guest.play(terminal.id()).filter(|play| play.hand.widths.last() == Some(&u32::from(narrow.cols)))
+        };
+        soon(sized).await?;
+        terminal.print(b"\x1b[H\x1b[2J0123456789abc").await?;
+        terminal.look().await?;
+        Ok::<_, Box<dyn std::error::Error>>(())
+    };
+    let (resized, painted) = tokio::join!(terminal.bed.engine.resize("a", terminal.id(), narrow), painted);
+    resized?;
+    painted?;
+    let view = terminal.look().await?.view;
+    assert_eq!((view.size, view.text().as_str()), (narrow, "0123456789\nabc"));
+    Ok(())
+}
+
+#[tokio::test]
 async fn sizes_hold_from_where_they_were_given() -> Tested {
     let mut terminal = Terminal::start().await?;
     let end = terminal.print(b"0123456789").await?;
@@ -226,7 +248,7 @@ async fn a_look_does_not_wait_for_much_to_be_drawn() -> Tested {
     let terminal = Terminal::start().await?;
     let output = b"a line of more than can be drawn while somebody waits for it\r\n".repeat(200_000);
     let end = output.len() as u64;
-    terminal.guest.write(terminal.id(), &output);
+    terminal.print(&output).await?;
     let mut last = 0;
     for _ in 0..60 {
         let looks = async || -> Result<u64, sandbar_api::Problem> {
