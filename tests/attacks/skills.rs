@@ -105,9 +105,11 @@ async fn remount(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let said = stage.exec(&skilled.target, &["sh", "-c", REMOUNT, "sh", "/skills"]).await?.stdout;
     let whole = skilled.is_whole()?;
     stage.delete(&skilled.target).await?;
-    match Finding::parse(&said) {
-        Some(Finding::Contained(_)) if !whole => Ok(Finding::escaped("the host's directory has changed")),
-        found => found.ok_or_else(|| format!("no verdict: {said}").into()),
+    // Root of an `open` sandbox may unmount it and then writes to what is below, which is the sandbox's own.
+    match Finding::parse(&said).ok_or_else(|| format!("no verdict: {said}"))? {
+        _ if !whole => Ok(Finding::escaped("the host's directory has changed")),
+        Finding::Escaped(way) => Ok(Finding::contained(format!("{way} reached the sandbox's own files alone"))),
+        found => Ok(found),
     }
 }
 
