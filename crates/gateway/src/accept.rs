@@ -1,17 +1,17 @@
-//! A sandbox's listener: a bounded number of connections at a time, the rest waits in the backlog; each is one task that
+//! A sandbox's entrance: a bounded number of connections at a time, the rest waits where it came from; each is one task that
 //! owns everything it opens. One more may be accepted and wait for a socket's place, so that idle gates hold none.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use futures_util::future::OptionFuture;
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Entrance,
+    client::Client,
     gate::{Felt, Gate, Pulse},
     proxy::{After, Proxy},
     sockets::Socket,
@@ -23,11 +23,12 @@ pub(crate) const HEADERS: usize = 100;
 /// When descriptors have run out, trying again at once would only burn a processor.
 const BREATH: Duration = Duration::from_millis(50);
 
-pub(crate) async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: CancellationToken) {
+pub(crate) async fn serve(gate: Arc<Gate>, mut entrance: Entrance, stop: CancellationToken) {
     let mut open = JoinSet::new();
-    let mut next = None;
+    let mut next: Option<Client> = None;
     loop {
         let room = open.len() < gate.gateway.reach().settings.connections.max(1);
+        let place = OptionFuture::from(next.as_ref().map(|client| client.place(&gate.share)));
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
@@ -36,13 +37,13 @@ pub(crate) async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: Cancella
                     tracing::error!(%error, "a connection's task failed");
                 }
             }
-            place = gate.share.client(), if next.is_some() => {
+            Some(place) = place, if next.is_some() => {
                 if let (Ok(place), Some(client)) = (place, next.take()) {
                     open.spawn(connection(Arc::clone(&gate), client, place));
                 }
             }
-            accepted = listener.accept(), if room && next.is_none() => match accepted {
-                Ok((client, _)) => next = Some(client),
+            accepted = entrance.accept(), if room && next.is_none() => match accepted {
+                Ok(client) => next = Some(client),
                 Err(error) => {
                     tracing::warn!(%error, "a sandbox's connection cannot be accepted");
                     tokio::time::sleep(BREATH).await;
@@ -50,15 +51,15 @@ pub(crate) async fn serve(gate: Arc<Gate>, listener: TcpListener, stop: Cancella
             },
         }
     }
-    drop(listener);
+    drop(entrance);
     open.shutdown().await;
 }
 
-async fn connection(gate: Arc<Gate>, client: TcpStream, _place: Socket) {
+async fn connection(gate: Arc<Gate>, client: Client, _place: Socket) {
     let reach = gate.gateway.reach();
     let pulse = Arc::new(Pulse::default());
     let idle = reach.settings.idle_timeout;
-    let own = match client.set_nodelay(true).and_then(|()| client.local_addr()) {
+    let own = match client.accepted_at() {
         Ok(own) => own,
         Err(error) => return tracing::debug!(%error, "a client was gone before its first request"),
     };
@@ -79,7 +80,7 @@ async fn connection(gate: Arc<Gate>, client: TcpStream, _place: Socket) {
 }
 
 /// HTTP, until it is over or becomes something else.
-async fn speak(proxy: &Arc<Proxy>, client: TcpStream) -> Option<After> {
+async fn speak(proxy: &Arc<Proxy>, client: Client) -> Option<After> {
     let service = service_fn(|request| {
         let proxy = Arc::clone(proxy);
         async move { Ok::<_, Infallible>(proxy.answer(request).await) }

@@ -12,6 +12,7 @@ use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 use crate::{
     Direction,
     body::{Body, empty},
+    client::Client,
     dial::{Chosen, DialError, Reach},
     facts::Record,
     gate::{Felt, Gate, Pulse},
@@ -111,7 +112,7 @@ impl Passage {
             Ok(upgraded) => upgraded,
             Err(error) => return self.record.failed(format!("the client was lost: {error}")),
         };
-        let Ok(parts) = upgraded.downcast::<TokioIo<Felt<TcpStream>>>() else {
+        let Ok(parts) = upgraded.downcast::<TokioIo<Felt<Client>>>() else {
             return self.record.failed("the client's connection is of an unknown kind");
         };
         let mut client = parts.io.into_inner().inner;
@@ -140,7 +141,7 @@ impl Passage {
 }
 
 /// Nothing more is heard of a client that asks for another server; the alert tells its user why.
-pub(crate) async fn refuse(mut client: TcpStream, mut record: Record, cause: String) {
+pub(crate) async fn refuse(mut client: Client, mut record: Record, cause: String) {
     record.denied(format!("the connection was closed: {cause}"));
     // best effort: the client may be gone, or not speak TLS at all
     drop(client.write_all(&UNRECOGNIZED_NAME).await);

@@ -2,11 +2,12 @@
 //! LLM endpoints under `/llm/` that reserve from a budget before a call and settle after it.
 //!
 //! It decides nothing itself and remembers nothing: `policy` decides, and a [`Warden`] answers for the sandbox that a
-//! listener belongs to. Identity is the listener: nothing a client sends can choose another sandbox.
+//! entrance belongs to. Identity is the entrance: nothing a client sends can choose another sandbox.
 
 mod accept;
 mod authority;
 mod body;
+mod client;
 mod connect;
 mod dial;
 mod error;
@@ -33,6 +34,7 @@ mod tunnel;
 mod warden;
 
 pub use authority::{Authority, BadAuthority};
+pub use client::Entrance;
 pub use error::GatewayError;
 pub use outbound::{Answered, BadTarget, NotPosted, Target};
 pub use settings::Settings;
@@ -91,7 +93,7 @@ impl Gateway {
     /// still settled.
     pub async fn serve(
         &self,
-        listener: tokio::net::TcpListener,
+        entrance: impl Into<Entrance>,
         warden: Arc<dyn Warden>,
         authority: Arc<Authority>,
         stop: CancellationToken,
@@ -100,6 +102,6 @@ impl Gateway {
         let (llm, share) = (llm::Desk::new(&reach.settings), self.sockets.share(reach.settings.connections));
         drop(reach);
         let gate = gate::Gate { gateway: self.clone(), warden, authority, llm, share };
-        accept::serve(Arc::new(gate), listener, stop).await;
+        accept::serve(Arc::new(gate), entrance.into(), stop).await;
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Share {
 
 /// A place for one connection, as long as it is kept.
 pub(crate) struct Socket {
-    _all: OwnedSemaphorePermit,
+    _all: Option<OwnedSemaphorePermit>,
     _own: Option<OwnedSemaphorePermit>,
 }
 
@@ -64,7 +64,7 @@ impl Sockets {
     /// For what the operator chose to connect to.
     pub(crate) async fn server(&self) -> Result<Socket, Busy> {
         let all = tokio::time::timeout(WAIT, Arc::clone(&self.all).acquire_owned()).await;
-        Ok(Socket { _all: all.map_err(|_| Busy)?.map_err(|_| Busy)?, _own: None })
+        Ok(Socket { _all: Some(all.map_err(|_| Busy)?.map_err(|_| Busy)?), _own: None })
     }
 
     pub(crate) fn share(&self, connections: usize) -> Share {
@@ -86,11 +86,16 @@ impl Sockets {
 impl Share {
     /// For a client that was accepted; it waits until there is one.
     pub(crate) async fn client(&self) -> Result<Socket, Busy> {
-        socket(&self.clients, &self.all).await
+        socket(&self.clients, Some(&self.all)).await
+    }
+
+    /// For one whose connection is carried here: it has no descriptor, but takes memory like every other.
+    pub(crate) async fn carried(&self) -> Result<Socket, Busy> {
+        socket(&self.clients, None).await
     }
 
     pub(crate) async fn server(&self) -> Result<Socket, Busy> {
-        tokio::time::timeout(WAIT, socket(&self.servers, &self.all)).await.map_err(|_| Busy)?
+        tokio::time::timeout(WAIT, socket(&self.servers, Some(&self.all))).await.map_err(|_| Busy)?
     }
 
     /// For as long as the request or its answer is under way.
@@ -109,10 +114,13 @@ impl Share {
     }
 }
 
-async fn socket(own: &Arc<Semaphore>, all: &Arc<Semaphore>) -> Result<Socket, Busy> {
+async fn socket(own: &Arc<Semaphore>, all: Option<&Arc<Semaphore>>) -> Result<Socket, Busy> {
     // its own first: who has used up its part must not stand in the way of others
     let own = Arc::clone(own).acquire_owned().await.map_err(|_| Busy)?;
-    let all = Arc::clone(all).acquire_owned().await.map_err(|_| Busy)?;
+    let all = match all {
+        Some(all) => Some(Arc::clone(all).acquire_owned().await.map_err(|_| Busy)?),
+        None => None,
+    };
     Ok(Socket { _all: all, _own: Some(own) })
 }
 
@@ -136,6 +144,9 @@ mod tests {
             held.push(other.server().await.expect("a place"));
         }
         assert_eq!(sockets.server().await.err(), Some(Busy), "all are taken");
+        let third = sockets.share(512);
+        assert!(third.carried().await.is_ok(), "what is carried needs no socket");
+        assert!(tokio::time::timeout(WAIT, greedy.carried()).await.is_err(), "but a place of its gate");
         held.clear();
         assert!(sockets.server().await.is_ok() && greedy.server().await.is_ok());
     }

@@ -16,10 +16,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sandbar_policy::Host;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +24,7 @@ use crate::{
     Direction,
     accept::{HEAD, HEADERS},
     body::{Body, drain},
+    client::Client,
     connect::refuse,
     dial::Reach,
     facts::Record,
@@ -72,7 +70,7 @@ impl Terminated {
     }
 
     /// `record` tells what becomes of the connection if no request is heard; requests have their own.
-    pub(crate) async fn serve(self, client: TcpStream, ahead: BytesMut, first: First, mut record: Record) {
+    pub(crate) async fn serve(self, client: Client, ahead: BytesMut, first: First, mut record: Record) {
         let sni = match first {
             First::Tls { sni } => sni,
             First::Http if self.port != 443 => {

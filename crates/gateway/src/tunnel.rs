@@ -2,8 +2,11 @@
 //! one that was allowed.
 
 use std::{
+    future::poll_fn,
     io,
+    pin::{Pin, pin},
     sync::atomic::{AtomicU64, Ordering},
+    task::{Poll, ready},
     time::Duration,
 };
 
@@ -11,13 +14,12 @@ use bytes::BytesMut;
 use sandbar_policy::Host;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::{
-        TcpStream,
-        tcp::{ReadHalf, WriteHalf},
-    },
+    net::TcpStream,
 };
+use tokio_util::io::poll_read_buf;
 
 use crate::{
+    client::Client,
     facts::{Record, Traffic},
     gate::Pulse,
     hello::{LIMIT, Peek, peek},
@@ -26,9 +28,9 @@ use crate::{
 const CHUNK: usize = 64 * 1024;
 /// For the rest of a line that may become a request: who has sent a word and waits for the server speaks another protocol.
 const GRACE: Duration = Duration::from_secs(1);
-/// A fatal alert, unrecognized_name: what TLS clients show their users when the name is refused.
 /// What HTTP/2 begins with where nothing was agreed on before.
 pub(crate) const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n";
+/// A fatal alert, unrecognized_name: what TLS clients show their users when the name is refused.
 pub(crate) const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
 /// What the client's first bytes are.
@@ -206,7 +208,7 @@ impl Screen<'_> {
 /// Copies both ways until both are done; the server may speak first. Half-closed connections stay half-open. `ahead` is
 /// what the client has sent already, and keeps what was not passed on.
 pub(crate) async fn relay(
-    client: &mut TcpStream,
+    client: &mut Client,
     server: &mut TcpStream,
     ahead: &mut BytesMut,
     screen: &Screen<'_>,
@@ -214,7 +216,7 @@ pub(crate) async fn relay(
     pulse: &Pulse,
 ) -> Result<(), Stop> {
     let traffic = &record.traffic;
-    let (mut client_read, client_write) = client.split();
+    let (mut client_read, client_write) = tokio::io::split(client);
     let (server_read, mut server_write) = server.split();
     let up = async {
         let sight = screen.judge(&mut client_read, ahead).await?;
@@ -266,29 +268,33 @@ async fn send(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8], count: &AtomicU6
     Ok(())
 }
 
-/// One direction. The buffer exists only while there is something to copy, so that a silent connection holds none.
-pub(crate) async fn pump(
-    from: ReadHalf<'_>,
-    mut to: WriteHalf<'_>,
-    count: &AtomicU64,
-    pulse: &Pulse,
-) -> io::Result<()> {
+/// One direction, until its end, which is passed on.
+async fn pump(from: impl AsyncRead, to: impl AsyncWrite, count: &AtomicU64, pulse: &Pulse) -> io::Result<()> {
+    let (mut from, mut to) = (pin!(from), pin!(to));
+    let mut kept = None;
     loop {
-        from.readable().await?;
-        let mut buffer = Vec::with_capacity(CHUNK);
-        loop {
-            match from.try_read_buf(&mut buffer) {
-                Ok(0) => return to.shutdown().await,
-                Ok(_) => send(&mut to, &buffer, count, pulse).await?,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-            buffer.clear();
+        let buffer = read(from.as_mut(), &mut kept).await?;
+        if buffer.is_empty() {
+            return to.shutdown().await;
         }
+        send(&mut to, &buffer, count, pulse).await?;
+        to.flush().await?;
+        kept = Some(buffer);
     }
 }
 
-/// The same for connections that are no sockets, such as upgraded requests.
+/// A buffer exists only while there is something to read, so that a silent connection holds none.
+async fn read(mut from: Pin<&mut impl AsyncRead>, kept: &mut Option<BytesMut>) -> io::Result<BytesMut> {
+    poll_fn(|cx| {
+        let mut buffer = kept.take().unwrap_or_else(|| BytesMut::with_capacity(CHUNK));
+        buffer.clear();
+        ready!(poll_read_buf(from.as_mut(), cx, &mut buffer))?;
+        Poll::Ready(Ok(buffer))
+    })
+    .await
+}
+
+/// The same for what was never judged as a tunnel, such as upgraded requests.
 pub(crate) async fn bridge(
     client: impl AsyncRead + AsyncWrite,
     server: impl AsyncRead + AsyncWrite,
@@ -297,22 +303,9 @@ pub(crate) async fn bridge(
 ) -> io::Result<()> {
     let (client_read, client_write) = tokio::io::split(client);
     let (server_read, server_write) = tokio::io::split(server);
-    let up = copy(client_read, server_write, &traffic.sent, pulse);
-    let down = copy(server_read, client_write, &traffic.received, pulse);
+    let up = pump(client_read, server_write, &traffic.sent, pulse);
+    let down = pump(server_read, client_write, &traffic.received, pulse);
     tokio::try_join!(up, down).map(|_| ())
-}
-
-async fn copy(from: impl AsyncRead, to: impl AsyncWrite, count: &AtomicU64, pulse: &Pulse) -> io::Result<()> {
-    let (mut from, mut to) = (std::pin::pin!(from), std::pin::pin!(to));
-    let mut buffer = BytesMut::with_capacity(CHUNK / 8);
-    loop {
-        if from.read_buf(&mut buffer).await? == 0 {
-            return to.shutdown().await;
-        }
-        send(&mut to, &buffer, count, pulse).await?;
-        to.flush().await?;
-        buffer.clear();
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the gateway asks about the one sandbox that a listener belongs to.
+//! What the gateway asks about the one sandbox that an entrance belongs to.
 
 use std::{sync::Arc, time::Duration};
 

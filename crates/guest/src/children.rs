@@ -21,7 +21,9 @@ use tokio::{
 
 use crate::{
     files::{self, Errand},
-    minder, probe, sys, tree,
+    minder, probe,
+    protocol::ProbeRequest,
+    sys, tree,
     workload::Workload,
 };
 
@@ -30,7 +32,7 @@ pub(crate) enum Task {
     Mind(Box<minder::Plan>),
     Work(Box<Errand>),
     /// Tells on the pipe what a workload finds around it.
-    Probe(OwnedFd),
+    Probe(OwnedFd, ProbeRequest),
 }
 
 /// A living or dead child, by a handle that can never mean another process.
@@ -146,7 +148,7 @@ impl Parent {
     fn fork(&mut self, task: Task) -> io::Result<Child> {
         let minder = matches!(task, Task::Mind(_));
         let forked = match &task {
-            Task::Probe(_) => self.workload.fork().map_err(|failure| io::Error::from_raw_os_error(failure.errno))?,
+            Task::Probe(..) => self.workload.fork().map_err(|failure| io::Error::from_raw_os_error(failure.errno))?,
             Task::Mind(_) | Task::Work(_) => sys::fork()?,
         };
         match forked {
@@ -156,7 +158,7 @@ impl Parent {
                 let code = catch_unwind(AssertUnwindSafe(|| match task {
                     Task::Mind(plan) => minder::run(*plan, workload),
                     Task::Work(errand) => files::run(*errand, &*workload.confine),
-                    Task::Probe(outbox) => probe::run(&outbox, workload),
+                    Task::Probe(outbox, request) => probe::run(&outbox, &request, workload),
                 }));
                 sys::exit(code.unwrap_or(101))
             }

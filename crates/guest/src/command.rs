@@ -16,6 +16,8 @@ pub(crate) struct User {
     pub(crate) gid: u32,
     pub(crate) name: String,
     pub(crate) home: String,
+    /// Of every process, unless its request says otherwise.
+    pub(crate) env: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
@@ -78,6 +80,7 @@ fn environment<'a>(request: &'a StartRequest, user: &'a User) -> BTreeMap<&'a st
     if request.terminal.is_some() {
         env.insert("TERM", "xterm-256color");
     }
+    env.extend(user.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     env.extend(request.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     env
 }
@@ -106,7 +109,13 @@ mod tests {
     use super::*;
 
     fn user() -> User {
-        User { uid: 1, gid: 1, name: "agent".into(), home: "/home/agent".into() }
+        User {
+            uid: 1,
+            gid: 1,
+            name: "agent".into(),
+            home: "/home/agent".into(),
+            env: BTreeMap::from([("B".into(), "own".into())]),
+        }
     }
 
     fn request(argv: &[&str], env: &[(&str, &str)]) -> StartRequest {
@@ -126,7 +135,7 @@ mod tests {
     fn what_is_absent_is_added_and_what_is_given_stays() -> Result<(), Fault> {
         let command = Command::parse(&request(&["x"], &[("HOME", "/h"), ("A", "1")]), &user())?;
         let env = strings(&command.env);
-        for line in ["HOME=/h", "A=1", "USER=agent", "LOGNAME=agent", "LANG=C.UTF-8", "SHELL=/bin/sh"] {
+        for line in ["HOME=/h", "A=1", "B=own", "USER=agent", "LOGNAME=agent", "LANG=C.UTF-8", "SHELL=/bin/sh"] {
             assert!(env.contains(&line.to_owned()), "{line} in {env:?}");
         }
         assert!(!env.iter().any(|line| line.starts_with("TERM=")));

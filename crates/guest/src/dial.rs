@@ -28,9 +28,9 @@ use crate::{
 /// The kernel answers at once for whoever listens, unless too many wait to be accepted already.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Replies that wait to be sent; more wait in the kernel.
-const IN_FLIGHT: usize = 1;
+pub(crate) const IN_FLIGHT: usize = 1;
 
-type Reply = Result<DialReply, Status>;
+pub(crate) type Reply = Result<DialReply, Status>;
 
 /// Returns when the connection is there. `gate` is the port of the sandbox's way out, which acts for the sandbox and for
 /// nobody outside.
@@ -84,7 +84,8 @@ async fn reach(address: IpAddr, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-async fn carry(mut stream: TcpStream, mut requests: Streaming<DialRequest>, replies: mpsc::Sender<Reply>) {
+/// Passes everything on, until both sides have ended or one broke.
+pub(crate) async fn carry(mut stream: TcpStream, mut requests: Streaming<DialRequest>, replies: mpsc::Sender<Reply>) {
     let (mut reader, mut writer) = stream.split();
     let both = async {
         let (written, ()) = tokio::try_join!(inwards(&mut requests, &mut writer), outwards(&mut reader, &replies))?;

@@ -1,5 +1,6 @@
-//! The way out, as far as the guest has to do with it: a listener on loopback that the server accepts on, and of which
-//! the guest keeps a duplicate, so that connections wait for the next server when one dies.
+//! The way out, as far as the guest has to do with it: a listener on loopback. Where the server accepts on it, the guest
+//! keeps a duplicate, so that connections wait for the next server when one dies; where no descriptor reaches the server,
+//! the guest accepts for it.
 
 use std::{
     io::{self, IoSlice},
@@ -9,32 +10,47 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixListener as StdListener,
     },
-    time::Duration,
+    sync::Arc,
 };
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use tokio::net::UnixListener;
 
-/// Made by whoever built the sandbox.
-pub struct Gate {
-    /// Listens inside.
-    pub listener: OwnedFd,
-    /// Listens outside: whoever connects is given the listener. Out of reach of workloads.
-    pub handout: OwnedFd,
-}
+use crate::{accept::Door, entrance::ACCEPT_PAUSE};
 
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Made by whoever built the sandbox; `listener` listens inside.
+pub enum Gate {
+    /// The server accepts. `handout` listens outside, out of reach of workloads: whoever connects is given the listener.
+    Handed { listener: OwnedFd, handout: OwnedFd },
+    /// The guest accepts, and calls of the server carry what comes.
+    Carried { listener: OwnedFd },
+}
 
 /// Where programs inside find it.
 pub(crate) fn port(gate: Option<&Gate>) -> io::Result<Option<u16>> {
     let Some(gate) = gate else { return Ok(None) };
-    let address = SocketAddr::try_from(rustix::net::getsockname(&gate.listener)?)?;
+    let (Gate::Handed { listener, .. } | Gate::Carried { listener }) = gate;
+    let address = SocketAddr::try_from(rustix::net::getsockname(listener)?)?;
     Ok(Some(address.port()))
 }
 
+/// What the guest itself has to do: the door to accept at, or the listener to hand out.
+pub(crate) fn split(gate: Option<Gate>) -> io::Result<(Option<Arc<Door>>, Option<Handout>)> {
+    Ok(match gate {
+        Some(Gate::Handed { listener, handout }) => (None, Some(Handout { listener, handout })),
+        Some(Gate::Carried { listener }) => (Some(Arc::new(Door::new(listener)?)), None),
+        None => (None, None),
+    })
+}
+
+pub(crate) struct Handout {
+    listener: OwnedFd,
+    handout: OwnedFd,
+}
+
 /// Gives the listener to everyone who asks, for ever.
-pub(crate) async fn hand_out(gate: Option<Gate>) -> io::Result<std::convert::Infallible> {
-    let Some(Gate { listener, handout }) = gate else { return std::future::pending().await };
+pub(crate) async fn hand_out(handout: Option<Handout>) -> io::Result<std::convert::Infallible> {
+    let Some(Handout { listener, handout }) = handout else { return std::future::pending().await };
     let handout = StdListener::from(handout);
     handout.set_nonblocking(true)?;
     let handout = UnixListener::from_std(handout)?;

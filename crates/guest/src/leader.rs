@@ -229,7 +229,7 @@ mod tests {
 
     fn user() -> User {
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-        User { uid, gid, name: "test".into(), home: "/".into() }
+        User { uid, gid, name: "test".into(), home: "/".into(), env: Default::default() }
     }
 
     fn start(program: &str, cwd: &str, stdio: Inner, confine: impl Confine + 'static) -> io::Result<Start> {

@@ -3,17 +3,21 @@
 //! One thread, always: what it runs is forked from itself, and a fork of a threaded process may not even allocate.
 //! So nothing here uses tokio's file functions or its blocking pool; files are done by forked workers.
 
+mod accept;
 mod answers;
 mod behind;
 mod children;
 mod command;
 mod dial;
+mod ending;
+mod entrance;
 mod error;
 mod files;
 mod follow;
 #[cfg(test)]
 mod fuzz;
 mod gate;
+mod identity;
 mod input;
 mod leader;
 mod link;
@@ -32,40 +36,50 @@ mod stdio;
 mod supervisor;
 mod sys;
 mod table;
+mod tls;
 mod tree;
 pub mod trust;
 mod worker;
 mod workload;
 mod writers;
 
-use std::{io, os::fd::OwnedFd, os::unix::net::UnixListener as StdListener, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, net::IpAddr, os::fd::OwnedFd, sync::Arc, time::Duration};
 
-use futures_util::stream;
 use rustix::process::DumpableBehavior;
-use tokio::{net::UnixListener, sync::Semaphore};
+use tokio::sync::Semaphore;
 use tonic::transport::Server;
 
 use crate::{
-    children::Parent, command::User, protocol::guest_server::GuestServer, runtimes::Runtimes, service::Service,
-    table::Table, workload::Workload,
+    children::Parent,
+    command::User,
+    identity::{Identity, OnceKnown},
+    protocol::{ServeRequest, guest_server::GuestServer},
+    runtimes::Runtimes,
+    service::Service,
+    table::Table,
+    workload::Workload,
 };
 
+pub use crate::entrance::Entrance;
 pub use crate::gate::Gate;
 pub use crate::workload::{Apply, Confine, Group};
 
 /// Everything the guest is told by whoever made the sandbox.
 pub struct Setup {
-    pub sandbox_id: String,
+    /// None, where the server says so later.
+    pub sandbox_id: Option<String>,
     /// Of the binary.
     pub version: String,
-    /// Listening Unix socket, bound outside the sandbox.
-    pub listener: OwnedFd,
+    /// None, where there is no server.
+    pub entrance: Option<Entrance>,
     /// Of workloads; terminals are given to them.
     pub uid: u32,
     pub gid: u32,
     /// HOME and USER of workloads, unless a request says otherwise.
     pub home: String,
     pub user: String,
+    /// Of workloads, likewise.
+    pub env: BTreeMap<String, String>,
     /// Applied right before execve, and by file workers and the probe.
     pub confine: Box<dyn Confine>,
     /// Where workload processes are counted, limited and frozen.
@@ -74,25 +88,42 @@ pub struct Setup {
     pub gate: Option<Gate>,
     /// Where programs find the certificates to trust; opened before any workload could replace it.
     pub trust: Option<OwnedFd>,
+    /// Runtimes that are served from the start, whether or not there is a server.
+    pub runtimes: Option<(ServeRequest, IpAddr)>,
+    /// Whether SIGTERM from outside ends it, as it ends a pod.
+    pub ends: bool,
 }
 
 /// Serves until killed. Must be called in a process with one thread; leaves it with an error on what cannot be helped.
 pub fn run(setup: Setup) -> ! {
-    let Err(error) = serve(setup);
-    eprintln!("the guest failed: {error}");
-    std::process::exit(1)
+    match serve(setup) {
+        Ok(()) => std::process::exit(0),
+        Err(error) => {
+            eprintln!("the guest failed: {error}");
+            std::process::exit(1)
+        }
+    }
 }
 
 /// Much data is in flight only when much is moved, so windows cost an idle guest nothing.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 /// Several uploads that wait for the disk must not keep other calls on the connection waiting.
 const CONNECTION_WINDOW: u32 = 16 * STREAM_WINDOW;
+/// Where programs' connections are carried as well: each has its own bound and all of them no other, so that any number
+/// whose programs do not read holds up none.
+const CARRIED_WINDOW: u32 = 256 * 1024;
+const ALL_CARRIED: u32 = (1 << 31) - 1;
 /// The guest watches few descriptors; the default would keep a list for a thousand events.
 const EVENTS_PER_TICK: usize = 64;
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// A server that went away without a word is noticed after these two together.
+const ASK: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(10);
+/// Of a call: ours have none worth mentioning.
+const HEADERS: u32 = 16 * 1024;
 
-fn serve(setup: Setup) -> Result<std::convert::Infallible, Box<dyn std::error::Error>> {
-    prepare_process()?;
+/// Like `run`, but returns when it was asked to end, or what went wrong.
+pub fn serve(setup: Setup) -> Result<(), Box<dyn std::error::Error>> {
+    prepare_process(setup.ends)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -100,39 +131,64 @@ fn serve(setup: Setup) -> Result<std::convert::Infallible, Box<dyn std::error::E
         .build()?;
     runtime.block_on(async {
         let (parent, forker) = Parent::new(Workload { group: setup.group, confine: setup.confine })?;
-        let user = User { uid: setup.uid, gid: setup.gid, name: setup.user, home: setup.home };
+        let user = User { uid: setup.uid, gid: setup.gid, name: setup.user, home: setup.home, env: setup.env };
+        let table = Arc::new(Table::new(forker.clone(), Arc::new(user)));
+        let runtimes = Arc::new(Runtimes::default());
+        let gate = gate::port(setup.gate.as_ref())?;
+        let (door, handout) = gate::split(setup.gate)?;
+        if let Some((request, address)) = setup.runtimes {
+            runtimes.serve(request, &table, &forker, gate, address)?;
+        }
         let service = Service {
-            sandbox_id: setup.sandbox_id,
+            identity: Arc::new(Identity::new(setup.sandbox_id)),
             version: setup.version,
             boot_id: boot_id()?,
-            table: Arc::new(Table::new(forker.clone(), Arc::new(user))),
+            table: Arc::clone(&table),
             forker,
-            runtimes: Runtimes::default(),
+            runtimes: Arc::clone(&runtimes),
             searches: Arc::new(Semaphore::new(search::MOST)),
             trust: setup.trust,
-            gate: gate::port(setup.gate.as_ref())?,
+            gate,
+            door,
         };
-        let listener = StdListener::from(setup.listener);
-        listener.set_nonblocking(true)?;
-        let server = Server::builder()
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .serve_with_incoming(GuestServer::new(service), connections(UnixListener::from_std(listener)?));
+        let ended = async {
+            ending::asked(setup.ends).await?;
+            ending::end(&table, &runtimes).await;
+            Ok(())
+        };
         tokio::select! {
             error = parent.run() => Err(error.into()),
-            ended = gate::hand_out(setup.gate) => match ended {
+            ended = gate::hand_out(handout) => match ended {
                 Ok(never) => match never {},
                 Err(error) => Err(error.into()),
             },
-            ended = server => {
-                ended?;
-                Err("the socket was closed".into())
-            }
+            ended = admit(setup.entrance, service) => ended,
+            ended = ended => ended,
         }
     })
 }
 
-fn prepare_process() -> io::Result<()> {
+/// Serves whoever comes in.
+async fn admit(entrance: Option<Entrance>, service: Service) -> Result<(), Box<dyn std::error::Error>> {
+    let Some(entrance) = entrance else { return std::future::pending().await };
+    let identity = Arc::clone(&service.identity);
+    let (stream, connection) = match &entrance {
+        Entrance::Unix(_) => (STREAM_WINDOW, CONNECTION_WINDOW),
+        Entrance::Tls { .. } => (CARRIED_WINDOW, ALL_CARRIED),
+    };
+    let mut server = Server::builder()
+        .initial_stream_window_size(stream)
+        .initial_connection_window_size(connection)
+        .http2_max_header_list_size(HEADERS);
+    if let Entrance::Tls { .. } = entrance {
+        server = server.http2_keepalive_interval(Some(ASK)).http2_keepalive_timeout(Some(ANSWER));
+    }
+    let service = OnceKnown { service: GuestServer::new(service), identity };
+    server.serve_with_incoming(service, entrance::connections(entrance)?).await?;
+    Err("the socket was closed".into())
+}
+
+fn prepare_process(ends: bool) -> io::Result<()> {
     // The streams of later processes are duplicated onto these numbers, so nothing else may have them.
     while stdio_is_missing() {
         std::mem::forget(stdio::null()?);
@@ -145,24 +201,12 @@ fn prepare_process() -> io::Result<()> {
     let _ = rustix::process::setsid();
     sys::default_signal_handlers();
     sys::ignore_broken_pipes();
-    sys::block_signals(sys::Mask::Child)
+    sys::block_signals(if ends { sys::Mask::ChildAndEnding } else { sys::Mask::Child })
 }
 
 fn stdio_is_missing() -> bool {
     let (stdin, stdout, stderr) = (rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr());
     [stdin, stdout, stderr].into_iter().any(|fd| rustix::io::fcntl_getfd(fd).is_err())
-}
-
-/// Accepted connections. Running out of descriptors passes, so it is waited out and not the guest's end.
-fn connections(listener: UnixListener) -> impl stream::Stream<Item = io::Result<tokio::net::UnixStream>> {
-    stream::unfold(listener, |listener| async {
-        loop {
-            match listener.accept().await {
-                Ok((connection, _)) => return Some((Ok(connection), listener)),
-                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-            }
-        }
-    })
 }
 
 fn boot_id() -> io::Result<String> {

@@ -16,10 +16,16 @@
 //! | `mount.NAME` | type and options of the mount that covers a directory, `ro` also when only its filesystem is: root `/`, usr `/usr`, workspace `/workspace`, tmp `/tmp`, run `/run`, shm `/dev/shm`, home `/home/agent`, proc `/proc` |
 //! | `statfs.root`, `statfs.tmp`, `statfs.workspace` | the size of that filesystem in bytes |
 //! | `landlock.abi` | the version that the kernel has |
+//! | `limit.memory`, `limit.cpu`, `limit.pids` | what the cgroup that is seen at `/sys/fs/cgroup` allows: bytes; quota and period; processes; `max` for no limit |
+//! | `kernel` | `/proc/version` |
+//! | `boot` | the identity of the kernel's present run, which all sandboxes of one machine share |
+//! | `service_account` | `ok` when the token of a Kubernetes service account can be read, else the errno's name |
+//! | `reach.ADDRESS` | `ok`, the errno's name or `timeout`: what came of a connection to an address that was asked for (see `reach.rs`) |
 //! | `try.NAME` | `ok`, or the errno's name: what came of an attempt (see `attempts.rs`) |
 
 mod attempts;
 mod facts;
+mod reach;
 
 use std::{
     collections::HashMap,
@@ -39,7 +45,7 @@ use crate::{
     children::{Forker, Task},
     error::{Code, Fault},
     leader::{Failure, Step},
-    protocol::ProbeReply,
+    protocol::{ProbeReply, ProbeRequest},
     sys,
     workload::Workload,
 };
@@ -54,18 +60,18 @@ const FACTS: u8 = 0;
 type Facts = HashMap<String, String>;
 
 /// The guest's side. In a task of its own: a caller that goes away leaves no probe behind.
-pub(crate) async fn ask(forker: &Forker) -> Result<ProbeReply, Fault> {
+pub(crate) async fn ask(forker: &Forker, request: ProbeRequest) -> Result<ProbeReply, Fault> {
     let forker = forker.clone();
-    let answer = tokio::spawn(async move { converse(&forker).await });
+    let answer = tokio::spawn(async move { converse(&forker, request).await });
     answer.await.unwrap_or_else(|_| Err(Fault::new(Code::Internal, "The probe was given up.")))
 }
 
-async fn converse(forker: &Forker) -> Result<ProbeReply, Fault> {
+async fn converse(forker: &Forker, request: ProbeRequest) -> Result<ProbeReply, Fault> {
     let (inbox, outbox) =
         pipe_with(PipeFlags::CLOEXEC).map_err(|errno| Fault::internal("make a pipe")(errno.into()))?;
     let inbox = pipe::Receiver::from_owned_fd(inbox).map_err(Fault::internal("watch a pipe"))?;
     let child = forker
-        .fork(Task::Probe(outbox))
+        .fork(Task::Probe(outbox, request))
         .await
         .map_err(Fault::internal("fork the probe into the cgroup of workloads"))?;
     let mut answer = Vec::new();
@@ -92,10 +98,11 @@ fn parse(answer: &[u8]) -> Result<ProbeReply, Fault> {
 }
 
 /// The body of the probe's process; returns its exit code.
-pub(crate) fn run(outbox: &OwnedFd, workload: &Workload) -> i32 {
+pub(crate) fn run(outbox: &OwnedFd, request: &ProbeRequest, workload: &Workload) -> i32 {
     let answer = match become_workload(outbox, workload) {
         Ok(()) => {
             let mut facts = facts::gather();
+            facts.extend(reach::attempt(&request.reach));
             // Afterwards, because one that works may change what there is to see.
             facts.extend(attempts::make());
             let mut answer = vec![FACTS];
@@ -146,7 +153,8 @@ fn errno_name(error: &io::Error) -> String {
     name! {
         EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT EBUSY EEXIST EXDEV
         ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG ENOSPC EROFS EMLINK ENAMETOOLONG ENOSYS ELOOP
-        EOPNOTSUPP EDQUOT ENOKEY EUSERS EPROTO EOVERFLOW
+        EOPNOTSUPP EDQUOT ENOKEY EUSERS EPROTO EOVERFLOW ECONNREFUSED ECONNRESET ENETUNREACH EHOSTUNREACH ETIMEDOUT EADDRNOTAVAIL EAFNOSUPPORT
+        ENETDOWN
     }
 }
 

@@ -12,7 +12,7 @@ pub mod process {
 }
 
 /// Raised when a method or field is added; never lowered, never reused.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Status metadata that carries the stable code of the API's problem.
 pub const CODE_KEY: &str = "sandbar-code";

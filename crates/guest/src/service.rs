@@ -1,6 +1,6 @@
 //! The gRPC surface of the guest: turns messages into calls and back, and decides nothing.
 
-use std::{os::fd::OwnedFd, path::PathBuf, pin::Pin, sync::Arc};
+use std::{net::Ipv4Addr, os::fd::OwnedFd, path::PathBuf, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
@@ -8,11 +8,14 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
+    accept::{self, Door},
     children::Forker,
     command, dial,
     error::{Code, Fault},
     files::Job,
-    follow, input, probe,
+    follow,
+    identity::Identity,
+    input, probe,
     process::Order,
     protocol::{self as wire, guest_server::Guest},
     runtimes::Runtimes,
@@ -23,16 +26,18 @@ use crate::{
 };
 
 pub(crate) struct Service {
-    pub(crate) sandbox_id: String,
+    pub(crate) identity: Arc<Identity>,
     pub(crate) version: String,
     pub(crate) boot_id: String,
     pub(crate) table: Arc<Table>,
     pub(crate) forker: Forker,
-    pub(crate) runtimes: Runtimes,
+    pub(crate) runtimes: Arc<Runtimes>,
     pub(crate) searches: Arc<Semaphore>,
     pub(crate) trust: Option<OwnedFd>,
     /// The port of the way out.
     pub(crate) gate: Option<u16>,
+    /// And the way out itself, where the guest accepts.
+    pub(crate) door: Option<Arc<Door>>,
 }
 
 pub(crate) type Answer<T> = Result<Response<T>, Status>;
@@ -44,7 +49,7 @@ impl Guest for Service {
         Ok(Response::new(wire::HelloReply {
             protocol: wire::VERSION,
             version: self.version.clone(),
-            sandbox_id: self.sandbox_id.clone(),
+            sandbox_id: self.identity.sandbox_id().to_owned(),
             boot_id: self.boot_id.clone(),
             awaited: u32::try_from(self.runtimes.awaited()).unwrap_or(u32::MAX),
         }))
@@ -71,8 +76,8 @@ impl Guest for Service {
         Ok(Response::new(wire::WriteInputReply { offset: input::write(&process, request).await? }))
     }
 
-    async fn probe(&self, _: Request<wire::ProbeRequest>) -> Answer<wire::ProbeReply> {
-        Ok(Response::new(probe::ask(&self.forker).await?))
+    async fn probe(&self, request: Request<wire::ProbeRequest>) -> Answer<wire::ProbeReply> {
+        Ok(Response::new(probe::ask(&self.forker, request.into_inner()).await?))
     }
 
     async fn rename(&self, request: Request<wire::RenameRequest>) -> Answer<wire::RenameReply> {
@@ -235,7 +240,7 @@ impl Guest for Service {
     }
 
     async fn serve(&self, request: Request<wire::ServeRequest>) -> Answer<wire::ServeReply> {
-        self.runtimes.serve(request.into_inner(), &self.table, &self.forker, self.gate)?;
+        self.runtimes.serve(request.into_inner(), &self.table, &self.forker, self.gate, Ipv4Addr::LOCALHOST.into())?;
         Ok(Response::new(wire::ServeReply {}))
     }
 
@@ -258,6 +263,21 @@ impl Guest for Service {
 
     async fn dial(&self, request: Request<Streaming<wire::DialRequest>>) -> Answer<Self::DialStream> {
         Ok(Response::new(Box::pin(dial::open(request.into_inner(), self.gate).await?)))
+    }
+
+    async fn bind(&self, request: Request<wire::BindRequest>) -> Answer<wire::BindReply> {
+        self.identity.bind(request.into_inner().sandbox_id)?;
+        Ok(Response::new(wire::BindReply {}))
+    }
+
+    type AcceptStream = Items<wire::DialReply>;
+
+    async fn accept(&self, request: Request<Streaming<wire::DialRequest>>) -> Answer<Self::AcceptStream> {
+        let Some(door) = &self.door else {
+            let message = "Connections to the gate of this sandbox are not accepted by its guest.";
+            return Err(Fault::new(Code::WrongState, message).into());
+        };
+        Ok(Response::new(Box::pin(accept::next(Arc::clone(door), request.into_inner()))))
     }
 }
 

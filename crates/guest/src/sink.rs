@@ -263,7 +263,7 @@ mod tests {
     /// A terminal whose output nobody reads, and its program's end.
     fn terminal() -> Result<(Process, Sink, OwnedFd, OwnedFd), Box<dyn std::error::Error>> {
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-        let user = User { uid, gid, name: "test".into(), home: "/".into() };
+        let user = User { uid, gid, name: "test".into(), home: "/".into(), env: Default::default() };
         let size = rustix::termios::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let (Inner::Terminal(inner), outer) = stdio::terminal(size, &user)? else { return Err("no terminal".into()) };
         rustix::io::ioctl_fionbio(&inner, true)?;

@@ -193,6 +193,8 @@ fn close_range(first: u32, last: u32, flags: u32) -> io::Result<()> {
 pub(crate) enum Mask {
     Nothing,
     Child,
+    /// And those that ask us to end.
+    ChildAndEnding,
     Everything,
 }
 
@@ -214,11 +216,14 @@ pub(crate) fn block_signals(mask: Mask) -> io::Result<()> {
     }
 }
 
+const ENDING: u64 = 1 << (libc::SIGTERM - 1) | 1 << (libc::SIGINT - 1);
+
 /// As the kernel has it: a bit for each signal.
 fn signal_set(mask: Mask) -> u64 {
     match mask {
         Mask::Nothing => 0,
         Mask::Child => 1 << (libc::SIGCHLD - 1),
+        Mask::ChildAndEnding => signal_set(Mask::Child) | ENDING,
         Mask::Everything => u64::MAX,
     }
 }
@@ -251,7 +256,15 @@ pub(crate) fn heed_broken_pipes() {
 
 /// Becomes readable when a child has changed state; the caller must have SIGCHLD blocked.
 pub(crate) fn child_signals() -> io::Result<OwnedFd> {
-    let set = signal_set(Mask::Child);
+    signals(signal_set(Mask::Child))
+}
+
+/// Becomes readable when we are asked to end, and tells by whom; the caller must have those signals blocked.
+pub(crate) fn ending_signals() -> io::Result<OwnedFd> {
+    signals(ENDING)
+}
+
+fn signals(set: u64) -> io::Result<OwnedFd> {
     let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
     // SAFETY: the kernel's set has 8 bytes.
     let fd = unsafe { libc::syscall(libc::SYS_signalfd4, -1, &raw const set, size_of_val(&set), flags) };

@@ -2,6 +2,7 @@
 //! fails is told to the server on the status pipe, and the guest ends: there is no half-made sandbox.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     net::{Ipv4Addr, SocketAddrV4},
     os::fd::{AsFd, OwnedFd},
@@ -74,17 +75,20 @@ pub(crate) fn run(boot: Boot<'_>) -> ! {
                 User::Root => (0, "root", "/root"),
             };
             sandbar_guest::run(sandbar_guest::Setup {
-                sandbox_id: launch.id.to_string(),
+                sandbox_id: Some(launch.id.to_string()),
                 version: env!("CARGO_PKG_VERSION").into(),
-                listener,
+                entrance: Some(sandbar_guest::Entrance::Unix(listener)),
                 uid,
                 gid: uid,
                 home: home.into(),
                 user: user.into(),
+                env: BTreeMap::new(),
                 confine,
                 group,
-                gate: Some(sandbar_guest::Gate { listener: gate, handout }),
+                gate: Some(sandbar_guest::Gate::Handed { listener: gate, handout }),
                 trust: Some(trust),
+                runtimes: None,
+                ends: false,
             })
         }
         Err(failure) => launcher::tell(&status, Err(failure)),
@@ -107,19 +111,23 @@ fn build(launch: &Launch, trees: Vec<OwnedFd>, fence: &Fence) -> Result<Built, F
     sys::loopback_up().map_err(Failure::at(Step::Loopback, "bring loopback up"))?;
     let gate = gate().map_err(Failure::at(Step::Loopback, "listen for programs that want out"))?;
     let trust = view::trust().map_err(Failure::at(Step::Mounts, "prepare the certificates to trust"))?;
-    // Core files of a workload could hold what it was given, and land where nobody counts them. One byte, because at zero
-    // the kernel still starts the host's handler of crashes, if it has one, and at one it does not. Where the host says
-    // zero already, that cannot be raised.
-    let core = Some(rustix::process::getrlimit(Resource::Core).maximum.unwrap_or(1).min(1));
-    rustix::process::setrlimit(Resource::Core, Rlimit { current: core, maximum: core })
-        .map_err(|errno| Failure::at(Step::Capabilities, "forbid core files")(errno.into()))?;
-    let confine = fence.arm(launch)?;
+    forbid_core_files()?;
+    let confine = fence.arm(&launch.wanted())?;
     silence().map_err(Failure::at(Step::Dev, "open /dev/null"))?;
     Ok(Built { confine, gate, trust })
 }
 
+/// Core files of a workload could hold what it was given, and land where nobody counts them. One byte, because at zero
+/// the kernel still starts the host's handler of crashes, if it has one, and at one it does not. Where the host says
+/// zero already, that cannot be raised.
+pub(crate) fn forbid_core_files() -> Result<(), Failure> {
+    let core = Some(rustix::process::getrlimit(Resource::Core).maximum.unwrap_or(1).min(1));
+    rustix::process::setrlimit(Resource::Core, Rlimit { current: core, maximum: core })
+        .map_err(|errno| Failure::at(Step::Capabilities, "forbid core files")(errno.into()))
+}
+
 /// The one thing in this network that leads out of it, as far as whoever accepts on it lets one.
-fn gate() -> io::Result<OwnedFd> {
+pub(crate) fn gate() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, GATE_PORT))?;

@@ -194,6 +194,11 @@ pub(crate) fn lower(base: &Path, root: &Root) -> Result<PathBuf, Error> {
     match root {
         Root::Host => Ok(base.to_owned()),
         Root::Image { path } => image(path),
+        Root::Oci { image } => Err(Error::BadSpec {
+            what: format!("image {image}"),
+            cause: "the provider `local` fetches no images".into(),
+            fix: "Unpack it on the server's host and name the directory (`kind = \"image\"`), or use a template of the provider `kubernetes`.".into(),
+        }),
     }
 }
 

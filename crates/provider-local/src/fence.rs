@@ -4,7 +4,7 @@
 //! then looks whether all of it is in force. Not for the guest: it needs its capabilities, and a landlocked process does
 //! not see mounts made later.
 
-use std::{io, os::fd::OwnedFd, path::Path};
+use std::{collections::BTreeMap, io, os::fd::OwnedFd, path::Path};
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
@@ -21,7 +21,6 @@ use seccompiler::BpfProgram;
 
 use crate::{
     filter::{self, BadFilter},
-    launch::Launch,
     step::{Failure, Step},
     sys,
     uids::{Uids, WORKLOAD},
@@ -29,6 +28,7 @@ use crate::{
 
 const FILTERS: &str = include_str!("../fence/seccomp.json");
 
+const WORKSPACE: &str = "/workspace";
 /// Where a workload may write, as far as its user may. Elsewhere it reads and executes: /etc and /proc are not its own.
 const WRITABLE: &[&str] = &["/home", "/root", "/tmp", "/var", "/run", "/opt", "/srv", "/mnt", "/media", "/dev"];
 /// And where root inside may: package managers write there. Never /proc.
@@ -54,6 +54,16 @@ pub(crate) struct Fence {
     answers: [BpfProgram; 2],
     no_exec: BpfProgram,
     absent: BpfProgram,
+}
+
+/// What is asked of a fence.
+pub(crate) struct Wanted<'a> {
+    pub uids: Uids,
+    pub user: User,
+    pub layers: &'a BTreeMap<Layer, Requirement>,
+    pub open_files: Option<u32>,
+    /// Where workloads may write besides.
+    pub writable: &'a [String],
 }
 
 /// What a process does to itself on its way to the workload's program.
@@ -84,9 +94,9 @@ impl Fence {
     }
 
     /// Fences a guest whose view is finished; what is returned does the rest to each workload process.
-    pub(crate) fn arm(&self, launch: &Launch) -> Result<Box<dyn Confine>, Failure> {
-        let asked = |layer| launch.asked(layer);
-        let kept = match (asked(Layer::Capabilities), launch.user) {
+    pub(crate) fn arm(&self, wanted: &Wanted<'_>) -> Result<Box<dyn Confine>, Failure> {
+        let asked = |layer| wanted.layers.get(&layer).copied().unwrap_or(Requirement::Off);
+        let kept = match (asked(Layer::Capabilities), wanted.user) {
             (Requirement::Off, _) => None,
             (_, User::Agent) => Some(CapabilitySet::empty()),
             (_, User::Root) => Some(ROOT_CAPABILITIES),
@@ -99,7 +109,7 @@ impl Fence {
         let landlock = match asked(Layer::Landlock) {
             Requirement::Off => None,
             requirement => {
-                let built = ruleset(launch.user).map_err(Failure::at(Step::Landlock, "build the ruleset"));
+                let built = ruleset(wanted).map_err(Failure::at(Step::Landlock, "build the ruleset"));
                 or_without(requirement, built)?
             }
         };
@@ -117,13 +127,13 @@ impl Fence {
             absent = or_without(asked(Layer::Seccomp), installed)?.map(|()| self.absent.clone());
         }
         Ok(Box::new(Workload {
-            uids: launch.uids,
-            user: launch.user,
+            uids: wanted.uids,
+            user: wanted.user,
             asked: [Layer::Capabilities, Layer::NoNewPrivs, Layer::Seccomp].map(asked),
             capabilities: kept,
             landlock,
             absent,
-            open_files: launch.open_files,
+            open_files: wanted.open_files,
         }))
     }
 }
@@ -192,9 +202,13 @@ impl Workload {
 
 /// Named for each process anew: a rule holds for the directory that was there, and a workspace may be bound late.
 fn with_workspace(rules: &RulesetCreated) -> io::Result<OwnedFd> {
-    let workspace = PathFd::new("/workspace").map_err(io::Error::other)?;
-    let workspace = PathBeneath::new(workspace, AccessFs::from_all(WANTED));
-    let rules = rules.try_clone()?.add_rule(workspace).map_err(io::Error::other)?;
+    let mut rules = rules.try_clone()?;
+    // A pod that serves runtimes alone may have none, and then nobody writes there.
+    if Path::new(WORKSPACE).exists() {
+        let workspace = PathFd::new(WORKSPACE).map_err(io::Error::other)?;
+        let workspace = PathBeneath::new(workspace, AccessFs::from_all(WANTED));
+        rules = rules.add_rule(workspace).map_err(io::Error::other)?;
+    }
     Option::from(rules).ok_or_else(|| io::Error::other("landlock is not in force"))
 }
 
@@ -211,8 +225,10 @@ fn bound(kept: CapabilitySet) -> io::Result<()> {
         if kept.contains(one) {
             continue;
         }
-        match rustix::thread::remove_capability_from_bounding_set(one) {
-            Ok(()) => {}
+        match rustix::thread::capability_is_in_bounding_set(one) {
+            // To remove one takes a capability; whoever has none has often nothing to remove either.
+            Ok(true) => rustix::thread::remove_capability_from_bounding_set(one)?,
+            Ok(false) => {}
             // One past the last capability this kernel knows.
             Err(Errno::INVAL) => return Ok(()),
             Err(errno) => return Err(errno.into()),
@@ -221,14 +237,17 @@ fn bound(kept: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-fn ruleset(user: User) -> io::Result<RulesetCreated> {
+fn ruleset(wanted: &Wanted<'_>) -> io::Result<RulesetCreated> {
     let open = |path: &str| PathFd::new(path).map_err(io::Error::other);
-    let by_root = if user == User::Root { WRITABLE_BY_ROOT } else { &[] };
+    let by_root = if wanted.user == User::Root { WRITABLE_BY_ROOT } else { &[] };
+    let besides = wanted.writable.iter().map(String::as_str);
     let writable: Vec<PathFd> = WRITABLE
         .iter()
         .chain(by_root)
+        .copied()
+        .chain(besides)
         .filter(|path| Path::new(path).exists())
-        .map(|path| open(path))
+        .map(open)
         .collect::<Result<_, _>>()?;
     let root = open("/")?;
     let made = || -> Result<RulesetCreated, landlock::RulesetError> {

@@ -27,7 +27,7 @@ pub(crate) async fn inspect(local: &Local, spec: &Spec) -> Result<Vec<LayerRepor
         let cause = if old { "it was started by an older version; stop and start it" } else { status.message() };
         Error::Unreachable { id: spec.id.clone(), cause: cause.to_owned() }
     };
-    let facts = guest.probe(ProbeRequest {}).await.map_err(failed)?.into_inner().facts;
+    let facts = guest.probe(ProbeRequest::default()).await.map_err(failed)?.into_inner().facts;
     let groups = &local.shared.groups;
     let host = Host {
         ranges: matches!(local.record(&spec.id)?.uids, Uids::Range(_)),

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use sandbar_api::{Layer, Requirement, SandboxId, User};
 use serde::{Deserialize, Serialize};
 
-use crate::{bound::Bound, cgroup::Shape, directory::Data, step::Failure, uids::Uids};
+use crate::{bound::Bound, cgroup::Shape, directory::Data, fence::Wanted, step::Failure, uids::Uids};
 
 /// Each is carried out by a fork of the launcher, which tells on a pipe how it went.
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,6 +41,11 @@ pub(crate) struct Launch {
 impl Launch {
     pub(crate) fn asked(&self, layer: Layer) -> Requirement {
         self.asked.get(&layer).copied().unwrap_or(Requirement::Off)
+    }
+
+    pub(crate) fn wanted(&self) -> Wanted<'_> {
+        let (uids, user, open_files) = (self.uids, self.user, self.open_files);
+        Wanted { uids, user, layers: &self.asked, open_files, writable: &[] }
     }
 }
 

@@ -30,6 +30,7 @@ mod life;
 mod local;
 mod mount;
 mod plan;
+pub mod pod;
 mod probe;
 mod remove;
 mod snapshot;

@@ -72,7 +72,7 @@ impl Local {
             uids: record.uids,
             root: match spec.root {
                 Root::Host => RootKind::Host,
-                Root::Image { .. } => RootKind::Image,
+                Root::Image { .. } | Root::Oci { .. } => RootKind::Image,
             },
             user: spec.user,
             workspace,

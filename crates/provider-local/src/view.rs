@@ -171,11 +171,23 @@ pub(crate) fn build(launch: &Launch, made: Vec<OwnedFd>) -> Result<(), Failure> 
 /// Where programs find the certificates to trust, first the root's own. In memory, so that no copy of the sandbox has it.
 pub(crate) fn trust() -> io::Result<OwnedFd> {
     fs::create_dir("/run/sandbar")?;
-    let system = SYSTEM_BUNDLES.iter().find(|path| Path::new(path).exists()).unwrap_or(&SYSTEM_BUNDLES[0]);
-    std::os::unix::fs::symlink(system, Path::new("/run/sandbar").join(BUNDLE))?;
-    // Which reads no variable for this alone.
-    fs::write("/run/sandbar/apt.conf", format!("Acquire::https::CAInfo \"/run/sandbar/{BUNDLE}\";\n"))?;
+    put_trust(Path::new("/run/sandbar"))?;
     Ok(fs::File::open("/run/sandbar")?.into())
+}
+
+/// What an empty directory of that kind begins with. One that has it already, in a container that was started again, is
+/// fine.
+pub(crate) fn put_trust(directory: &Path) -> io::Result<()> {
+    let system = SYSTEM_BUNDLES.iter().find(|path| Path::new(path).exists()).unwrap_or(&SYSTEM_BUNDLES[0]);
+    let unless_there = |made: io::Result<()>| match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    };
+    unless_there(std::os::unix::fs::symlink(system, directory.join(BUNDLE)))?;
+    // Which reads no variable for this alone.
+    let apt = format!("Acquire::https::CAInfo \"/run/sandbar/{BUNDLE}\";\n");
+    let file = fs::File::options().write(true).create_new(true).open(directory.join("apt.conf"));
+    unless_there(file.and_then(|mut file| io::Write::write_all(&mut file, apt.as_bytes())))
 }
 
 /// To where `upper` and its like are.

@@ -1,18 +1,26 @@
 //! The Provider trait: what makes sandboxes. One contract for local kernel isolation, containers, microVMs and
 //! Kubernetes; `suite` holds the tests every implementation must pass.
 
+pub mod identity;
+pub mod relay;
 pub mod report;
 pub mod suite;
+pub mod tls;
 pub mod unix;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
 use sandbar_api::{
-    Layer, LayerReport, Limits, Profile, Requirement, Root, SandboxId, SnapshotId, User, WorkspaceSource, profile,
+    ClusterCheck, ClusterReport, Kubernetes, Layer, LayerReport, Limits, Profile, Requirement, Root, SandboxId,
+    SnapshotId, User, WorkspaceSource, profile,
 };
 use sandbar_guest::protocol::guest_client::GuestClient;
 use serde::{Deserialize, Serialize};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::mpsc,
+};
 use tonic::transport::Channel;
 
 pub use report::{Finding, HostReport};
@@ -38,6 +46,12 @@ pub struct Spec {
     /// anew whenever the sandbox starts.
     #[serde(default)]
     pub skills: Option<String>,
+    /// The template's name, for those who make something of their own for each template.
+    #[serde(default)]
+    pub template: String,
+    /// What only a cluster has use for.
+    #[serde(default)]
+    pub kubernetes: Kubernetes,
 }
 
 impl Spec {
@@ -53,6 +67,8 @@ impl Spec {
             limits: Limits::default(),
             from: None,
             skills: None,
+            template: "default".into(),
+            kubernetes: Kubernetes::default(),
         }
     }
 
@@ -92,6 +108,32 @@ pub struct Counters {
 pub enum Gate {
     /// A listener inside the sandbox's network, on loopback.
     Listener(std::net::TcpListener),
+    /// Where no descriptor can be handed over: the guest listens, and what it accepts comes over the server's connection.
+    Relay(Relay),
+}
+
+/// Connections of programs inside, carried by the guest. Dropping it leaves later ones waiting in the guest's backlog.
+#[derive(Debug)]
+pub struct Relay {
+    /// Where programs inside find the gate, on their loopback.
+    pub port: u16,
+    pub connections: mpsc::Receiver<Carried>,
+}
+
+/// One connection; ends of either side pass through.
+pub type Carried = Box<dyn Duplex>;
+
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin + std::fmt::Debug + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + std::fmt::Debug + 'static> Duplex for T {}
+
+/// Sandboxes that a provider itself keeps warm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warm {
+    /// Ready to be handed out now.
+    pub ready: u32,
+    /// Why there are fewer than wanted, where that is known.
+    pub reason: Option<String>,
 }
 
 /// What a provider found of its own making.
@@ -111,6 +153,9 @@ pub enum Error {
     Unknown(SandboxId),
     #[error("{what} cannot be used: {cause}")]
     BadSpec { what: String, cause: String, fix: String },
+    /// What only another template, or another image, changes.
+    #[error("{what} cannot be used: {cause}")]
+    BadTemplate { what: String, cause: String, fix: String },
     #[error("the disk that holds {path} is full")]
     DiskFull { path: PathBuf },
     #[error("the guest of {id} does not answer: {cause}")]
@@ -118,6 +163,12 @@ pub enum Error {
     /// Not every provider can do everything.
     #[error("the provider `{provider}` cannot {verb} a sandbox")]
     Declined { provider: &'static str, verb: &'static str },
+    /// There is nothing wrong with the sandbox: what it would take is used up.
+    #[error("there is no room for the sandbox: {cause}")]
+    NoRoom { cause: String, fix: String },
+    /// What makes and holds sandboxes elsewhere did not do its part.
+    #[error("the cluster did not do its part: {cause}")]
+    Cluster { cause: String, fix: String },
     #[error("failed to {action}")]
     Io { action: String, source: std::io::Error },
 }
@@ -138,6 +189,11 @@ pub trait Provider: Send + Sync + 'static {
     /// What this host can enforce, tried for real, with the fix for what it cannot.
     async fn probe(&self) -> HostReport;
 
+    /// Whether its cluster can hold sandboxes, for one that has a cluster.
+    async fn check(&self, _asked: &ClusterCheck) -> Option<ClusterReport> {
+        None
+    }
+
     /// Makes the sandbox's files and starts it. Leaves nothing behind when it fails.
     async fn create(&self, spec: &Spec) -> Result<(), Error>;
 
@@ -147,6 +203,22 @@ pub trait Provider: Send + Sync + 'static {
     /// Gives a running sandbox that nobody has used yet the host name and the workspace of `spec`.
     async fn bind(&self, _spec: &Spec) -> Result<(), Error> {
         Err(Error::Declined { provider: self.name(), verb: "claim" })
+    }
+
+    /// Whether its sandboxes are on other machines, so that a restart of this one says nothing about them.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+
+    /// Whether it keeps warm sandboxes itself, so that `create` hands one out when there is one.
+    fn keeps_pools(&self) -> bool {
+        false
+    }
+
+    /// Keeps so many sandboxes of the spec's template warm from now on, whatever its id; 0 for none. Tells how many are
+    /// ready, and may be repeated to learn that.
+    async fn pool(&self, _spec: &Spec, _size: u32) -> Result<Warm, Error> {
+        Err(Error::Declined { provider: self.name(), verb: "keep warm" })
     }
 
     /// Inspects a sandbox that nobody waits for yet, and does once what is slow the first time. Leaves no trace in it.
@@ -194,6 +266,16 @@ pub trait Provider: Send + Sync + 'static {
 
     /// Ends every process; files stay. Returns when they are gone.
     async fn stop(&self, id: &SandboxId) -> Result<(), Error>;
+
+    /// Ends every process of a sandbox that is to be destroyed next, as soon as that is recorded.
+    async fn end(&self, id: &SandboxId) -> Result<(), Error> {
+        self.stop(id).await
+    }
+
+    /// Whether a sandbox that is stopped, or whose guest died, still has its files.
+    fn keeps_files(&self, _spec: &Spec) -> bool {
+        true
+    }
 
     /// Ends every process and removes every trace; fine if there is none.
     async fn destroy(&self, id: &SandboxId) -> Result<(), Error>;

@@ -128,7 +128,7 @@ async fn header_bombs_are_refused() {
 #[tokio::test]
 async fn a_slow_loris_is_cut_off() {
     let mut settings = settings();
-    settings.head_timeout = Duration::from_millis(300);
+    settings.head_timeout = Duration::from_secs(3);
     let world = World::with(&[(Allow, "a.example.test:1 GET /")], settings).await;
     let began = Instant::now();
     let mut outside = world.dial().await;
@@ -138,7 +138,7 @@ async fn a_slow_loris_is_cut_off() {
     let mut inside = world.tls("a.example.test", 1, &["http/1.1"]).await;
     inside.write_all(b"GET / HT").await.expect("written");
     assert!(ends(&mut outside).await && ends(&mut unheard).await && ends(&mut inside).await);
-    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(began.elapsed() < Duration::from_secs(15));
     world.warden.denied("did not come in time").await;
 }
 

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod broken;
+mod carried;
 mod certificates;
 mod client;
 mod decisions;

@@ -148,7 +148,7 @@ async fn port_443_is_for_tls_with_a_name() {
     let Some(_server) = Server::on_443("port_443_is_for_tls_with_a_name", "127.77.0.2").await else { return };
     let mut settings = settings();
     settings.hosts.insert("a.example.test".into(), vec!["127.77.0.2".parse().expect("an address")]);
-    settings.head_timeout = Duration::from_millis(500);
+    settings.head_timeout = Duration::from_secs(3);
     let world = World::with(&[(Allow, "a.example.test"), (Allow, "127.77.0.2")], settings).await;
     assert!(world.tls_as("a.example.test:443", "a.example.test", &[]).await.is_ok(), "the control");
 
@@ -211,12 +211,12 @@ fn greeting(name: &str) -> Vec<u8> {
 async fn silence_ends_a_tunnel() {
     let (listener, port) = listener().await;
     let mut settings = settings();
-    settings.idle_timeout = Duration::from_millis(400);
+    settings.idle_timeout = Duration::from_secs(3);
     let world = World::with(&[(Allow, &format!("a.example.test:{port}"))], settings).await;
     let (mut client, mut server) = pair(&world, &listener, port).await;
     let mut buffer = [0; 1];
     for _ in 0..8 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
         server.write_all(b"x").await.expect("written");
         assert_eq!(client.read(&mut buffer).await.expect("alive"), 1);
     }

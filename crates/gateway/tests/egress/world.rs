@@ -12,8 +12,8 @@ use std::{
 
 use async_trait::async_trait;
 use sandbar_gateway::{
-    Answer, Authority, Fact, Gateway, Grant, Held, Outcome, Question, Refused, Reservation, Reserve, Secret, Settings,
-    Settlement, Warden, llm::Catalogue,
+    Answer, Authority, Entrance, Fact, Gateway, Grant, Held, Outcome, Question, Refused, Reservation, Reserve, Secret,
+    Settings, Settlement, Warden, llm::Catalogue,
 };
 use sandbar_policy::{Effect, Host, Placement, Policy, Rule, Sets, Source};
 use tokio::{
@@ -21,6 +21,11 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Where clients of a carried gate believe it to be.
+pub(crate) const INSIDE: u16 = 7228;
+/// What is on its way to or from a carried client.
+const PIPE: usize = 16 * 1024;
 
 pub(crate) type Asked = (Question, oneshot::Sender<Answer>);
 
@@ -156,6 +161,25 @@ impl World {
 
     /// One of the gates of this gateway.
     pub(crate) async fn behind(rules: &[(Effect, &str)], gateway: Gateway) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let proxy = listener.local_addr().expect("its address");
+        Self::at(rules, gateway, listener, proxy)
+    }
+
+    /// One whose connections are carried to it: what is accepted at the address goes through a pipe.
+    pub(crate) async fn carried(rules: &[(Effect, &str)], gateway: Gateway) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let proxy = listener.local_addr().expect("its address");
+        let connections = futures_util::stream::unfold(listener, |listener| async {
+            let (mut client, _) = listener.accept().await.expect("a connection");
+            let (mut ours, theirs) = tokio::io::duplex(PIPE);
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut ours).await });
+            Some((theirs, listener))
+        });
+        Self::at(rules, gateway, Entrance::carried(INSIDE, connections), proxy)
+    }
+
+    fn at(rules: &[(Effect, &str)], gateway: Gateway, entrance: impl Into<Entrance>, proxy: SocketAddr) -> Self {
         let (asked, questions) = mpsc::unbounded_channel();
         let warden = Arc::new(Script {
             policy: RwLock::new(Arc::new(compile(rules))),
@@ -166,12 +190,10 @@ impl World {
             revealed: AtomicU64::new(0),
         });
         let authority = Arc::new(Authority::generate("sbx-test").expect("an authority"));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
-        let proxy = listener.local_addr().expect("its address");
         let stop = CancellationToken::new();
-        let (serving, told) = (gateway.clone(), stop.clone());
+        let (serving, told, entrance) = (gateway.clone(), stop.clone(), entrance.into());
         let (as_warden, as_authority) = (Arc::clone(&warden), Arc::clone(&authority));
-        tokio::spawn(async move { serving.serve(listener, as_warden, as_authority, told).await });
+        tokio::spawn(async move { serving.serve(entrance, as_warden, as_authority, told).await });
         let asked = tokio::sync::Mutex::new(questions);
         Self { gateway, warden, proxy, authority, asked, _stop: stop.clone().drop_guard(), stop }
     }

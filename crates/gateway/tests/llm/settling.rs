@@ -136,9 +136,17 @@ async fn a_client_that_goes_is_settled_on_the_usage_all_the_same() {
         assert_eq!(end.usage.map(|usage| usage.output), Some(20), "{body}");
     }
     // before the head, too
-    let body = chat("slow:200", false);
-    let gone = tokio::time::timeout(Duration::from_millis(50), post(world.gate, CHAT, &body)).await;
-    assert!(gone.is_err());
+    let (gate, before) = (world.gate, world.upstream.seen().len());
+    let call = tokio::spawn(async move { post(gate, CHAT, &chat("slow:3000", false)).await });
+    let asked = async {
+        while world.upstream.seen().len() == before {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), asked).await.expect("the vendor is asked");
+    assert!(world.clerk.books().account.reserved.tokens > 0);
+    call.abort();
+    assert!(call.await.is_err_and(|gone| gone.is_cancelled()));
     let (_, end) = world.last().await;
     assert_eq!(end.usage.map(|usage| (usage.input, usage.output)), Some((1, 12)));
 }

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `ptrace` | to trace the guest |
 //! | `bpf`, `io_uring`, `perf_event`, `keyctl`, `userfaultfd`, `clone3` | the system call of that name, asking for something harmless |
-//! | `write_proc` | to open `/proc/self/comm` for writing, which only Landlock forbids |
+//! | `write_proc` | to open `/proc/self/comm` for writing, which only Landlock forbids; not tried on a kernel without it |
 //! | `write_root`, `write_usr` | to make a file in `/` and `/usr` |
 //! | `exec_tmp` | to map a file of `/tmp` as code |
 //! | `mknod` | to make a character device in `/tmp` |
@@ -58,6 +58,11 @@ pub(super) fn make() -> Facts {
 }
 
 fn write_proc() -> io::Result<()> {
+    // Without Landlock nothing forbids it, and nothing would keep other workloads of our uid from a process that is
+    // dumpable and has the guest's memory.
+    if sys::landlock_abi().is_err() {
+        return Err(io::Error::other("there is no Landlock"));
+    }
     // As a fork of the guest we are not dumpable, so /proc/self is root's; a program that was executed owns its own.
     rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
     let opened = File::options().write(true).open("/proc/self/comm");

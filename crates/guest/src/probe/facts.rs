@@ -4,7 +4,7 @@ use std::{fs, io};
 
 use rustix::process::Resource;
 
-use super::{Facts, fact};
+use super::{Facts, fact, outcome};
 use crate::sys;
 
 const STATUS: &[&str] = &[
@@ -31,6 +31,9 @@ const MOUNTS: &[(&str, &str)] = &[
     ("home", "/home/agent"),
     ("proc", "/proc"),
 ];
+
+/// Where Kubernetes puts it, unless it is told not to.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 pub(super) fn gather() -> Facts {
     let mut facts = Facts::new();
@@ -60,8 +63,33 @@ pub(super) fn gather() -> Facts {
         let size = rustix::fs::statvfs(path).map(|found| found.f_blocks.saturating_mul(found.f_frsize).to_string());
         tell(format!("statfs.{name}"), size.map_err(io::Error::from));
     }
+    tell("limit.memory".into(), first(&["memory.max", "memory/memory.limit_in_bytes"]));
+    tell("limit.cpu".into(), first(&["cpu.max"]).or_else(|_| older_cpu_limit()));
+    tell("limit.pids".into(), first(&["pids.max", "pids/pids.max"]));
+    tell("kernel".into(), fs::read_to_string("/proc/version").map(|text| blanks_made_single(&text)));
+    tell("boot".into(), fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| blanks_made_single(&text)));
+    tell("service_account".into(), Ok(outcome(fs::read(SERVICE_ACCOUNT))));
     tell("landlock.abi".into(), sys::landlock_abi().map(|abi| abi.to_string()));
     facts
+}
+
+/// The first of these files of the cgroup that is seen here, whichever version it has.
+fn first(names: &[&str]) -> io::Result<String> {
+    let mut missing = io::ErrorKind::NotFound.into();
+    for name in names {
+        match fs::read_to_string(format!("/sys/fs/cgroup/{name}")) {
+            Ok(text) => return Ok(blanks_made_single(&text)),
+            Err(error) => missing = error,
+        }
+    }
+    Err(missing)
+}
+
+/// In the newer one's words.
+fn older_cpu_limit() -> io::Result<String> {
+    let quota = first(&["cpu/cpu.cfs_quota_us", "cpu,cpuacct/cpu.cfs_quota_us"])?;
+    let period = first(&["cpu/cpu.cfs_period_us", "cpu,cpuacct/cpu.cfs_period_us"])?;
+    Ok(if quota == "-1" { format!("max {period}") } else { format!("{quota} {period}") })
 }
 
 /// Something in a text that is shared by several facts; its error is theirs too.

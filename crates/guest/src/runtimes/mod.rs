@@ -20,7 +20,7 @@ mod words;
 use std::{
     collections::BTreeSet,
     io,
-    net::{Ipv4Addr, TcpListener as StdListener},
+    net::{IpAddr, TcpListener as StdListener},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -53,6 +53,7 @@ impl Runtimes {
         table: &Table,
         forker: &Forker,
         gate: Option<u16>,
+        address: IpAddr,
     ) -> Result<(), Fault> {
         if let Some(serving) = self.serving() {
             return serving.renew(request);
@@ -61,6 +62,7 @@ impl Runtimes {
             return Ok(());
         }
         check(&request, gate)?;
+        let bind = |port| bind(address, port);
         let sandboxd =
             request.sandboxd.as_ref().map(|asked| Ok::<_, Fault>((bind(asked.grpc_port)?, bind(asked.rest_port)?)));
         let sandboxd = sandboxd.transpose()?;
@@ -127,10 +129,10 @@ fn check(request: &ServeRequest, gate: Option<u16>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// On IPv4 alone, which is where connections from outside look first.
-fn bind(port: u32) -> Result<TcpListener, Fault> {
+/// On one address: in a sandbox of the server's IPv4 alone, which is where connections from outside look first.
+fn bind(address: IpAddr, port: u32) -> Result<TcpListener, Fault> {
     let number = u16::try_from(port).unwrap_or(0);
-    let listener = StdListener::bind((Ipv4Addr::LOCALHOST, number)).and_then(|listener| {
+    let listener = StdListener::bind((address, number)).and_then(|listener| {
         listener.set_nonblocking(true)?;
         TcpListener::from_std(listener)
     });

@@ -85,7 +85,7 @@ async fn check(guest: &Guest, group: &Cgroup) -> Outcome {
     for target in held {
         assert!(!target.starts_with("/sys/fs/cgroup"), "the minder holds {}", target.display());
     }
-    let facts = guest.client.clone().probe(ProbeRequest {}).await?.into_inner().facts;
+    let facts = guest.client.clone().probe(ProbeRequest::default()).await?.into_inner().facts;
     assert!(facts["cgroup"].split(';').any(|line| line.ends_with(&group.name())), "{facts:?}");
     Ok(())
 }
@@ -134,7 +134,7 @@ pub(crate) async fn nothing_starts_outside_its_group(_: Guest) -> Outcome {
         let refused = guest.client.clone().start(guest.script("p", "touch ran")).await.err().ok_or("it started")?;
         assert_eq!(code(&refused), "internal");
         assert!(refused.message().contains("cgroup"), "{}", refused.message());
-        let refused = guest.client.clone().probe(ProbeRequest {}).await.err().ok_or("it probed")?;
+        let refused = guest.client.clone().probe(ProbeRequest::default()).await.err().ok_or("it probed")?;
         assert!(refused.message().contains("cgroup"), "{}", refused.message());
         assert!(!guest.path("ran").exists() && guest.status("p").await?.is_none());
         until("minders to end", || guest.children().is_empty()).await?;

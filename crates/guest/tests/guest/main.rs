@@ -12,6 +12,7 @@ mod look;
 mod output;
 mod probe;
 mod processes;
+mod remote;
 mod responses;
 mod runtimes;
 mod search;
@@ -21,6 +22,7 @@ mod writers;
 
 use std::{future::Future, io::Write, pin::Pin, process::ExitCode, time::Duration};
 
+use remote::{carried, ended, entrance, known};
 use runtimes::{grpc, legacy, links, rest, serve};
 use support::{Guest, Outcome};
 
@@ -186,6 +188,27 @@ const TESTS: &[Test] = tests! {
     links:
         lead_nobody_out,
         lead_nobody_out_while_they_change;
+    entrance:
+        opens_for_its_keys,
+        stays_shut_for_others,
+        tells_strangers_nothing,
+        is_not_used_up_by_idlers,
+        is_never_open_to_all;
+    known:
+        is_told_once,
+        gives_what_the_image_says;
+    carried:
+        passes_bytes_and_ends_on,
+        moves_much_both_ways,
+        each_goes_to_one_call,
+        given_up_calls_take_nothing,
+        waits_for_the_next_server,
+        resets_what_broke_off,
+        is_not_for_those_outside;
+    ended:
+        takes_programs_along,
+        is_quick_when_nothing_runs,
+        is_not_asked_by_a_workload;
     legacy:
         is_there,
         executes_without_a_shell,
@@ -200,6 +223,9 @@ const DEADLINE: Duration = Duration::from_secs(120);
 fn main() -> ExitCode {
     if support::is_guest() {
         support::be_guest();
+    }
+    if remote::is_remote() {
+        remote::be_remote();
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let filters: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();

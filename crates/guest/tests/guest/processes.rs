@@ -8,7 +8,7 @@ use crate::support::{Guest, Outcome, code_of, is_alive, pid_in, stat, until};
 
 pub(crate) async fn greets(guest: Guest) -> Outcome {
     let first = guest.client.clone().hello(HelloRequest {}).await?.into_inner();
-    assert_eq!((first.protocol, first.sandbox_id.as_str(), first.version.as_str()), (5, "sbx-test", "0.0.0-test"));
+    assert_eq!((first.protocol, first.sandbox_id.as_str(), first.version.as_str()), (6, "sbx-test", "0.0.0-test"));
     let other = Guest::start().await?;
     let second = other.client.clone().hello(HelloRequest {}).await?.into_inner();
     assert_ne!(first.boot_id, second.boot_id);

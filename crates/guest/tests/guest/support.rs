@@ -1,6 +1,7 @@
 //! A guest to test, and the few calls that every test makes.
 
 use std::{
+    collections::BTreeMap,
     error::Error,
     ffi::OsString,
     fs,
@@ -20,7 +21,7 @@ use rustix::{
     thread::{CapabilitySet, CapabilitySets, Gid, Uid},
 };
 use sandbar_guest::{
-    Gate, Group,
+    Entrance, Gate, Group,
     protocol::{
         CODE_KEY, Exit, FollowEvent, FollowFrom, FollowRequest, ListRequest, LookReply, LookRequest, ProcessStatus,
         SignalRequest, StartRequest, Stream, TerminalSize, WriteInputRequest, follow_event::Event,
@@ -65,17 +66,20 @@ pub(crate) fn be_guest() -> ! {
     let gate = gate(Path::new(&socket));
     match group().and_then(|group| Ok((group, gate?, UnixListener::bind(socket)?))) {
         Ok((group, gate, listener)) => sandbar_guest::run(sandbar_guest::Setup {
-            sandbox_id: "sbx-test".into(),
+            sandbox_id: Some("sbx-test".into()),
             version: "0.0.0-test".into(),
-            listener: listener.into(),
+            entrance: Some(Entrance::Unix(listener.into())),
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
             home: "/home/test".into(),
             user: "test".into(),
+            env: BTreeMap::new(),
             confine: Box::new(if fenced { become_nobody } else { confine }),
             group,
             gate,
             trust: None,
+            runtimes: None,
+            ends: false,
         }),
         Err(error) => {
             eprintln!("cannot start: {error}");
@@ -90,7 +94,7 @@ fn gate(socket: &Path) -> std::io::Result<Option<Gate>> {
         return Ok(None);
     }
     let listener = std::io::stdin().as_fd().try_clone_to_owned()?;
-    Ok(Some(Gate { listener, handout: UnixListener::bind(socket.with_extension("gate"))?.into() }))
+    Ok(Some(Gate::Handed { listener, handout: UnixListener::bind(socket.with_extension("gate"))?.into() }))
 }
 
 fn group() -> std::io::Result<Option<Group>> {

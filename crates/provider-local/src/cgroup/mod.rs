@@ -4,6 +4,7 @@
 
 mod find;
 mod limit;
+mod watch;
 
 use std::{
     collections::BTreeSet,
@@ -20,9 +21,8 @@ use rustix::fs::{Mode, OFlags};
 use sandbar_api::{Limits, SandboxId};
 use sandbar_provider::{Counters, Error};
 use serde::{Deserialize, Serialize};
-use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::{sys, uids::Uids};
+use crate::uids::Uids;
 
 pub(crate) use find::Controller;
 pub(crate) use limit::wanted;
@@ -355,15 +355,7 @@ fn gone(path: &Path) -> io::Result<()> {
 }
 
 async fn frozen(work: &Path) -> io::Result<()> {
-    let path = work.join("cgroup.events");
-    if number(&path, "frozen") == Some(1) {
-        return Ok(());
-    }
-    let file = watched(&path)?;
-    while number(&path, "frozen") != Some(1) {
-        changed(&file).await?;
-    }
-    Ok(())
+    watch::until(&work.join("cgroup.events"), |text| word(text, "frozen") == Some(1)).await
 }
 
 /// Some are always ending: nearly all of what is allowed counts as all of it.
@@ -373,21 +365,10 @@ fn is_full(group: &Path) -> bool {
 }
 
 /// The number after a word in a file of such lines.
-fn number(path: &Path, word: &str) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' ')?.trim().parse().ok())
+fn number(path: &Path, name: &str) -> Option<u64> {
+    word(&fs::read_to_string(path).ok()?, name)
 }
 
-fn watched(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
-    let file: OwnedFd = fs::File::open(path)?.into();
-    sys::watch_for(file, Interest::PRIORITY)
-}
-
-/// Reading a kernel file is what arms its next notice.
-async fn changed(file: &AsyncFd<OwnedFd>) -> io::Result<()> {
-    let mut bytes = [0; 256];
-    rustix::io::pread(file.get_ref(), &mut bytes, 0)?;
-    let mut ready = file.ready(Interest::PRIORITY).await?;
-    ready.clear_ready();
-    Ok(())
+fn word(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }

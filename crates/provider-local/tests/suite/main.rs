@@ -4,6 +4,7 @@
 mod copies;
 mod layers;
 mod limits;
+mod pod;
 mod skills;
 
 use std::{
@@ -34,6 +35,18 @@ fn main() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == LAUNCHER_NAME) {
         launcher::main();
     }
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next() {
+        Some(role) if role == "guest" => sandbar_provider_local::pod::main(arguments),
+        Some(role) if role == pod::INSIDE => {
+            let program = arguments.next().map(PathBuf::from).unwrap_or_default();
+            return match pod::inside(&program) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => panic!("{error}"),
+            };
+        }
+        _ => {}
+    }
     let home = Home(std::env::temp_dir().join(format!("sandbar-suite-{}", std::process::id())));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -55,6 +68,7 @@ fn main() -> ExitCode {
     cases.extend(limits::cases());
     cases.extend(copies::cases());
     cases.extend(skills::cases());
+    cases.extend(pod::cases());
     let code = runtime.block_on(suite::main(&home, cases));
     if let Err(error) = std::fs::remove_dir_all(&home.0) {
         panic!("something was left in {}: {error}", home.0.display());

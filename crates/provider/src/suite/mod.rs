@@ -23,6 +23,24 @@ pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn Provider>, Str
 /// A provider that can be opened again over the same sandboxes, as a restarted server does.
 pub trait Subject {
     fn open(&self) -> Opening<'_>;
+
+    /// Where what it makes is rightly another kind of machine. Everything else is demanded of it all the same.
+    fn differs(&self) -> Differences {
+        Differences::default()
+    }
+}
+
+/// None, unless a provider says so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Differences {
+    /// It has the host name that its maker gives it, not the sandbox's.
+    pub named_by_its_maker: bool,
+    /// Besides loopback there are interfaces that lead nowhere.
+    pub more_interfaces: bool,
+    /// Its image, and the runtime that starts it, decide which directories are at its root.
+    pub root_of_an_image: bool,
+    /// Nothing of the server's host can be seen inside, so that whatever would show it is refused.
+    pub no_host_directories: bool,
 }
 
 pub struct Case<S> {

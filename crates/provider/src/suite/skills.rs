@@ -47,6 +47,14 @@ fn furnish(place: &Path) -> std::io::Result<()> {
 async fn used<S: Subject>(subject: &S, place: &Path) -> Outcome {
     let provider = subject.open().await?;
     let spec = Spec { skills: Some(place.to_string_lossy().into_owned()), ..spec()? };
+    if subject.differs().no_host_directories {
+        return match provider.create(&spec).await {
+            Err(Error::BadSpec { fix, .. }) if !fix.is_empty() => {
+                same("listed", &is_listed(&provider, &spec.id).await?, &None)
+            }
+            other => Err(format!("skills of the host: {other:?}")),
+        };
+    }
     provider.create(&spec).await.map_err(said)?;
     let guest = provider.connect(&spec.id).await.map_err(said)?;
     same("used", &run(&guest, USE).await?.output.as_str(), &"greet people\ngood day\ngreet\n")?;

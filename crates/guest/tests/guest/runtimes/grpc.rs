@@ -272,33 +272,43 @@ pub(crate) async fn whoever_goes_away_ends_the_tree(guest: Guest) -> Outcome {
 }
 
 pub(crate) async fn a_deadline_ends_the_tree(guest: Guest) -> Outcome {
+    const DEADLINE: Duration = Duration::from_secs(3);
     let served = serve(guest, "").await?;
-    // The client of a stream does not cut it off itself.
-    let mut request = Request::new(StartRequest { config: Some(shell(TREE)), pty: None });
-    request.metadata_mut().insert("grpc-timeout", "700m".parse()?);
-    let mut started = Started::with(&served, request).await?;
-    let pid = pid_in(&served.root.join("pid")).await?;
-    assert_eq!(code(started.end().await?), Code::DeadlineExceeded);
-    until("the tree is dead", || !is_alive(pid)).await?;
-
-    fs::remove_file(served.root.join("pid"))?;
-    let mut request = Request::new(sandbar_guest::protocol::process::ExecuteRequest { config: Some(shell(TREE)) });
-    request.set_timeout(Duration::from_millis(700));
-    let refused = code(served.processes().await?.execute(request).await);
-    assert!(matches!(refused, Code::DeadlineExceeded | Code::Cancelled), "{refused:?}");
-    let pid = pid_in(&served.root.join("pid")).await?;
-    until("the tree is dead", || !is_alive(pid)).await?;
-
+    for name in ["streamed", "executed"] {
+        fs::create_dir(served.root.join(name))?;
+    }
+    let tree = |name: &str| Some(ProcessConfig { cwd: Some(name.into()), ..shell(TREE) });
+    let executing = async |config: Option<ProcessConfig>| -> Outcome<Code> {
+        let mut request = Request::new(sandbar_guest::protocol::process::ExecuteRequest { config });
+        request.set_timeout(DEADLINE);
+        Ok(code(served.processes().await?.execute(request).await))
+    };
+    let streamed = async {
+        // The client of a stream does not cut it off itself.
+        let mut request = Request::new(StartRequest { config: tree("streamed"), pty: None });
+        request.metadata_mut().insert("grpc-timeout", format!("{}S", DEADLINE.as_secs()).parse()?);
+        let mut started = Started::with(&served, request).await?;
+        let pid = pid_in(&served.root.join("streamed/pid")).await?;
+        assert_eq!(code(started.end().await?), Code::DeadlineExceeded);
+        until("the tree is dead", || !is_alive(pid)).await
+    };
+    let executed = async {
+        let refused = executing(tree("executed")).await?;
+        assert!(matches!(refused, Code::DeadlineExceeded | Code::Cancelled), "{refused:?}");
+        let pid = pid_in(&served.root.join("executed/pid")).await?;
+        until("the tree is dead", || !is_alive(pid)).await
+    };
     // What a command left behind in time is not its caller's any more.
-    let mut request = Request::new(sandbar_guest::protocol::process::ExecuteRequest {
-        config: Some(shell("sleep 1000 > /dev/null 2>&1 & echo $! > daemon")),
-    });
-    request.set_timeout(Duration::from_secs(2));
-    served.processes().await?.execute(request).await?;
-    let pid = pid_in(&served.root.join("daemon")).await?;
-    tokio::time::sleep(Duration::from_millis(2500)).await;
-    assert!(is_alive(pid), "the deadline outlived the call");
-    Ok(())
+    let left_behind = async {
+        let script = "sleep 1000 > /dev/null 2>&1 & echo $! > daemon";
+        assert_eq!(executing(Some(shell(script))).await?, Code::Ok);
+        let pid = pid_in(&served.root.join("daemon")).await?;
+        tokio::time::sleep(DEADLINE + Duration::from_millis(500)).await;
+        assert!(is_alive(pid), "the deadline outlived the call");
+        Ok(())
+    };
+    // At once, as each takes all of its time.
+    tokio::try_join!(streamed, executed, left_behind).map(|_| ())
 }
 
 pub(crate) async fn a_slow_reader_loses_nothing(guest: Guest) -> Outcome {
