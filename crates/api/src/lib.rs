@@ -12,6 +12,7 @@ pub mod file;
 #[cfg(test)]
 mod fuzz;
 pub mod id;
+pub mod kubernetes;
 pub mod layer;
 pub mod limits;
 pub mod network;
@@ -43,6 +44,7 @@ pub use duration::HumanDuration;
 pub use event::{Event, EventPage};
 pub use file::{Entry, EntryKind, Listing};
 pub use id::{ApprovalId, ProcessId, SandboxId, SessionId, SnapshotId, TokenId, WebhookId};
+pub use kubernetes::{ClusterCheck, ClusterFinding, ClusterReport, Verdict};
 pub use layer::{Enforcement, Layer, LayerReport, Requirement};
 pub use limits::{Idle, Limits};
 pub use network::{AddRules, Network, NetworkPolicy, NetworkRule};
@@ -64,7 +66,7 @@ pub use session::{
 };
 pub use size::HumanSize;
 pub use snapshot::{CreateSnapshot, Fork, Forked, Snapshot, SnapshotList};
-pub use template::{Legacy, Root, Runtimes, Sandboxd, Template, TemplateList, User};
+pub use template::{Kubernetes, Legacy, Root, Runtimes, Sandboxd, Storage, Template, TemplateList, User};
 pub use token::{CreateToken, NewToken, Role, Token, TokenList};
 pub use webhook::{CreateWebhook, NewWebhook, Webhook, WebhookList, WebhookState, WebhookTest};
 pub use workspace::Workspace;

@@ -92,6 +92,7 @@ codes! {
     TooMany "too_many" 429 "Too many"
     Internal "internal" 500 "Sandbar failed"
     GuestUnreachable "guest_unreachable" 502 "The sandbox does not answer"
+    ClusterFailed "cluster_failed" 502 "The cluster did not do its part"
     PortClosed "port_closed" 502 "Nothing answers on the port"
     NotReady "not_ready" 503 "The sandbox was not ready in time"
     ShuttingDown "shutting_down" 503 "The server is shutting down"

@@ -2,6 +2,7 @@
 
 mod document;
 mod fields;
+mod kubernetes;
 mod meaning;
 mod parse;
 mod runtimes;
@@ -15,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{HumanDuration, Idle, Layer, Limits, NetworkPolicy, Profile, Requirement, profile};
 
-pub use parse::parse;
+pub use kubernetes::{Kubernetes, Storage};
+pub use parse::{parse, parse_for};
 pub use runtimes::{Legacy, Runtimes, Sandboxd};
 
 /// What is wrong with a template's file, and where.
@@ -39,6 +41,11 @@ pub enum Root {
     Image {
         /// Absolute path of the unpacked image on the server's host.
         path: String,
+    },
+    /// An image that a container runtime fetches.
+    Oci {
+        /// As a registry names it.
+        image: String,
     },
 }
 
@@ -110,6 +117,9 @@ pub struct Template {
     /// Contracts of agent-sandbox that its sandboxes serve.
     #[serde(default, skip_serializing_if = "Runtimes::is_empty")]
     pub runtimes: Runtimes,
+    /// For sandboxes on a cluster.
+    #[serde(default, skip_serializing_if = "Kubernetes::is_default")]
+    pub kubernetes: Kubernetes,
 }
 
 fn local() -> String {
@@ -148,6 +158,7 @@ impl Default for Template {
             max_file: max_file(),
             skills: None,
             runtimes: Runtimes::default(),
+            kubernetes: Kubernetes::default(),
         }
     }
 }

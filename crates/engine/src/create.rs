@@ -223,6 +223,8 @@ pub(crate) fn spec(sandbox: &Sandbox, template: &Template) -> Spec {
         limits: template.limits.clone(),
         from: sandbox.from.clone(),
         skills: template.skills.clone(),
+        template: template.name.clone(),
+        kubernetes: template.kubernetes.clone(),
     }
 }
 
@@ -241,7 +243,7 @@ pub(crate) async fn create(
     let row = new.row.clone();
     let spec = spec(&row.sandbox, &row.template);
     // Registered before it is committed, so that a replay of the same key finds the creation in flight.
-    let owner = Owner::new(inner, row, provider, gate);
+    let mut owner = Owner::new(inner, row, provider, gate);
     // The kernel makes the sandbox while the disk takes the record. One that the record then refuses is removed again,
     // after a crash by the next start. A repeated key makes nothing, so it is looked up first.
     let early = new.key.is_none();

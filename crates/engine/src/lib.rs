@@ -59,7 +59,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use approvals::ApprovalQuery;
 pub use budget::UsageAsked;
 pub use guard::{abort_on_panic, guarded};
-pub use open::OpenError;
+pub use open::{OpenError, StoreAt};
 pub use output::{OutputItem, OutputReader};
 pub use ports::Dialled;
 pub use search::{Hit, Hits, SearchQuery};
@@ -73,6 +73,7 @@ pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, Problem>> + Send>>
 pub struct Config {
     /// The directory that holds everything of this engine.
     pub home: PathBuf,
+    /// The first is that of templates which name none.
     pub providers: Vec<Arc<dyn Provider>>,
     /// Whether there is somebody who answers approvals; if not, what a rule says to ask about is denied.
     pub asks: bool,
@@ -115,6 +116,8 @@ struct Inner {
     home: PathBuf,
     store: Arc<dyn store::Store>,
     providers: BTreeMap<&'static str, Arc<dyn Provider>>,
+    /// Of templates that name no provider.
+    usual: &'static str,
     registry: registry::Registry,
     pools: pool::Pools,
     metrics: metrics::Metrics,

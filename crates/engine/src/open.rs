@@ -1,6 +1,10 @@
 //! Opening and closing an engine: home, store, providers, reconciliation, tasks.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use sandbar_provider::Provider;
 use tokio::sync::{Notify, watch};
@@ -16,7 +20,11 @@ use crate::{
     registry::Registry,
     restarts,
     sessions::Beginnings,
-    store::{self, sqlite::SqliteStore},
+    store::{
+        self,
+        postgres::{PostgresStore, lead::Lead},
+        sqlite::SqliteStore,
+    },
     terminals::Terminals,
     webhooks::{self, Webhooks},
     workspaces::Workspaces,
@@ -61,6 +69,7 @@ impl OpenError {
             Self::HomeExposed { home, .. } => format!("chmod go-w {}", home.display()),
             Self::Boot { .. } => "Mount /proc.".into(),
             Self::Store(store::Error::DiskFull) => "Free space on the disk that holds the home.".into(),
+            Self::Store(store::Error::Unusable { fix, .. }) => fix.clone(),
             Self::Store(_) => "Look at the cause; restore the home from a backup, or choose another --home.".into(),
             Self::Provider { .. } => "`sandbar doctor` shows what the host lacks.".into(),
             Self::Config(_) => "Correct the file, or move it away.".into(),
@@ -78,13 +87,42 @@ impl OpenError {
     }
 }
 
+/// Where an engine keeps its state.
+pub enum StoreAt {
+    /// In SQLite and files in the home.
+    Home,
+    /// In the PostgreSQL that this server leads on. Keys, templates and configuration stay in the home.
+    Postgres(Lead),
+}
+
+/// What the fingerprint of the secret key is made for.
+const FINGERPRINT: &str = "sandbar store fingerprint 1";
+
+impl StoreAt {
+    async fn open(self, home: &Path) -> Result<Arc<dyn store::Store>, OpenError> {
+        match self {
+            Self::Home => Ok(Arc::new(SqliteStore::open(home).await.map_err(OpenError::Store)?)),
+            Self::Postgres(lead) => {
+                let fingerprint = Engine::derive(home, FINGERPRINT)?;
+                Ok(Arc::new(PostgresStore::open(lead, fingerprint).await.map_err(OpenError::Store)?))
+            }
+        }
+    }
+}
+
 impl Engine {
-    /// Locks the home, opens the store, finds again what earlier servers left, and starts the tasks.
+    /// With its state in the home.
     pub async fn open(config: Config) -> Result<Self, OpenError> {
+        Self::open_on(config, StoreAt::Home).await
+    }
+
+    /// Locks the home, opens the store, finds again what earlier servers left, and starts the tasks.
+    pub async fn open_on(config: Config, at: StoreAt) -> Result<Self, OpenError> {
         let lock = home::prepare(&config.home)?;
         let same_boot = home::same_boot(&config.home)?;
-        let store: Arc<dyn store::Store> = Arc::new(SqliteStore::open(&config.home).await.map_err(OpenError::Store)?);
+        let store = at.open(&config.home).await?;
         let gates = Gates::open(&config.home, &store, config.asks).await?;
+        let usual = config.providers.first().map_or("local", |provider| provider.name());
         let providers: BTreeMap<&'static str, Arc<dyn Provider>> =
             config.providers.into_iter().map(|provider| (provider.name(), provider)).collect();
         let (pools, orders) = Pools::new();
@@ -92,6 +130,7 @@ impl Engine {
             home: config.home,
             store,
             providers,
+            usual,
             registry: Registry::default(),
             pools,
             metrics: Metrics::default(),
@@ -134,6 +173,16 @@ impl Engine {
     /// What only this server can have made, under a key of its own for each purpose.
     pub fn mac(&self, purpose: &'static str, message: &[u8]) -> [u8; 32] {
         self.inner.gates.vault.mac(purpose, message)
+    }
+
+    /// Like [`Self::mac`] of nothing, for whoever needs it before there is an engine. Makes the home's key if there is none.
+    pub fn derive(home: &std::path::Path, purpose: &'static str) -> Result<[u8; 32], OpenError> {
+        Ok(crate::gate::Vault::open(home)?.mac(purpose, b""))
+    }
+
+    /// Gives a home without a key this one; refused where it has another.
+    pub fn adopt_key(home: &std::path::Path, file: &std::path::Path) -> Result<(), OpenError> {
+        crate::gate::Vault::adopt(home, file)
     }
 
     /// Where this server listens, which no sandbox may reach through its gate: an agent with a stolen token would be its own

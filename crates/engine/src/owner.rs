@@ -5,13 +5,14 @@
 
 mod keep;
 mod pause;
+mod recover;
 mod relief;
 
 use std::{sync::Arc, time::Duration};
 
 use sandbar_api::{Code, Idle, Problem, ProcessId, Sandbox, SandboxId, SandboxState, StateReason};
 use sandbar_guest::protocol::{HelloRequest, SignalRequest};
-use sandbar_provider::{Guest, Provider};
+use sandbar_provider::{Gate, Guest, Provider};
 use tokio::{
     sync::{mpsc, oneshot},
     time,
@@ -28,6 +29,7 @@ use crate::{
 
 pub(crate) use keep::Keep;
 pub(crate) use pause::requested_pause;
+use recover::{NOT_RECOVERED, RECOVERING, Recoveries};
 use relief::Refusals;
 
 /// How long processes have to end after SIGTERM when their sandbox is stopped.
@@ -37,6 +39,8 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// How long a guest that was just started or found again may take to answer.
 pub(crate) const HELLO: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
+/// Between tries to remove what could not be made.
+const REMOVE: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
 
 /// Reasons that mark a deletion under way, so that a crash in the middle ends in a deletion.
 const DELETING: &str = "deleting";
@@ -93,6 +97,9 @@ pub(crate) struct Owner {
     pub(crate) inner: Arc<Inner>,
     pub(crate) handle: Arc<Handle>,
     verbs: mpsc::Receiver<Verb>,
+    recoveries: Recoveries,
+    /// It never came to be, and what there is of it could not be removed yet.
+    unmade: Option<StateReason>,
 }
 
 pub(crate) fn reason(code: &str, detail: impl Into<String>) -> StateReason {
@@ -103,7 +110,7 @@ impl Owner {
     pub(crate) fn new(inner: &Arc<Inner>, row: SandboxRow, provider: Arc<dyn Provider>, gate: Furnished) -> Self {
         let (handle, verbs) = Handle::new(row, provider, gate);
         inner.registry.insert(&handle);
-        Self { inner: inner.clone(), handle, verbs }
+        Self { inner: inner.clone(), handle, verbs, recoveries: Recoveries::default(), unmade: None }
     }
 
     pub(crate) async fn run(mut self) {
@@ -111,6 +118,7 @@ impl Owner {
         // It died, and that could not be recorded yet.
         let mut unrecorded = false;
         let mut refusals = Refusals::new(&self.handle);
+        self.recover().await;
         while self.handle.state() != SandboxState::Deleted {
             let ready = self.handle.state() == SandboxState::Ready;
             let alive = ready || self.handle.state() == SandboxState::Paused;
@@ -128,8 +136,13 @@ impl Owner {
                 biased;
                 () = closing.cancelled() => return,
                 Some(verb) = self.verbs.recv() => self.take(verb).await,
-                () = end, if alive => unrecorded = !self.died().await,
+                () = end, if alive => {
+                    unrecorded = !self.died().await;
+                    self.recover().await;
+                }
                 () = refusals.next(), if ready => self.relieve().await,
+                () = time::sleep(REMOVE), if self.unmade.is_some() => self.remove_unmade().await,
+                () = self.recoveries.due(), if self.recoveries.is_due_later() => self.recover().await,
             }
             unrecorded &= matches!(self.handle.state(), SandboxState::Ready | SandboxState::Paused);
         }
@@ -170,18 +183,27 @@ impl Owner {
     }
 
     /// Opens the sandbox that was just recorded and made. What fails leaves nothing but the record of it.
-    pub(crate) async fn created(&self, made: Result<(), sandbar_provider::Error>) -> Result<Sandbox, Problem> {
+    pub(crate) async fn created(&mut self, made: Result<(), sandbar_provider::Error>) -> Result<Sandbox, Problem> {
         let made = match made.map_err(problem::from_provider) {
             Ok(()) => self.connect().await,
             Err(problem) => Err(problem),
         };
-        if let Err(problem) = &made
-            && let Err(left) = self.discard(reason("start_failed", problem.detail.clone())).await
-        {
-            // It stays `creating` until it is deleted, or until the next start of the server finds it.
-            tracing::error!(sandbox = %self.handle.id, problem = %left, "a sandbox that failed to start is not removed");
+        if let Err(problem) = &made {
+            self.unmade = Some(reason("start_failed", problem.detail.clone()));
+            self.remove_unmade().await;
         }
         made
+    }
+
+    /// It stays `creating` until that is done, by this server or the next.
+    async fn remove_unmade(&mut self) {
+        let Some(why) = self.unmade.clone() else { return };
+        match self.discard(why).await {
+            Ok(()) => self.unmade = None,
+            Err(left) => {
+                tracing::warn!(sandbox = %self.handle.id, problem = %left, "a sandbox that failed to start is not removed yet");
+            }
+        }
     }
 
     /// Removes a sandbox that never was ready.
@@ -196,9 +218,15 @@ impl Owner {
     async fn start(&self, why: StateReason) -> Result<Sandbox, Problem> {
         match self.handle.state() {
             SandboxState::Ready => return Ok(self.handle.sandbox()),
+            SandboxState::Stopped | SandboxState::Failed if !self.is_going() && !self.keeps_files() => {
+                return Err(problem::has_lost_files(&self.handle.name()));
+            }
             SandboxState::Stopped | SandboxState::Failed if !self.is_going() => {}
             _ => return Err(problem::wrong_state(&self.handle.record.borrow())),
         }
+        // Whoever starts one that waits for its next try does not end its tries.
+        let recovers = why.code == RECOVERING || self.recoveries.is_due_later();
+        let failed = if recovers { NOT_RECOVERED } else { "start_failed" };
         self.transition(SandboxState::Creating, Some(why)).await?;
         let started = self.handle.provider.start(&self.handle.spec()).await.map_err(problem::from_provider);
         let started = match started {
@@ -207,7 +235,7 @@ impl Owner {
         };
         if let Err(problem) = &started {
             self.clean_up().await;
-            self.transition(SandboxState::Failed, Some(reason("start_failed", problem.detail.clone()))).await?;
+            self.transition(SandboxState::Failed, Some(reason(failed, problem.detail.clone()))).await?;
         }
         started
     }
@@ -237,20 +265,20 @@ impl Owner {
 
     /// Meets the guest and opens the gate.
     pub(crate) async fn meet(&self) -> Result<(Guest, Option<Door>), Problem> {
-        let (guest, listener) = tokio::try_join!(self.greet(), gate::take(&*self.handle.provider, &self.handle.id))?;
-        if listener.is_some() {
+        let (guest, taken) = tokio::try_join!(self.greet(), gate::take(&*self.handle.provider, &self.handle.id))?;
+        if taken.is_some() {
             gate::trust(&self.inner, &self.handle, guest.clone()).await?;
         }
-        let door = self.serve_gate(listener).await?;
+        let door = self.serve_gate(taken).await?;
         self.serve_runtimes(&guest, door.as_ref()).await?;
         Ok((guest, door))
     }
 
     /// From here on the sandbox can talk to whom its rules let it.
-    pub(crate) async fn serve_gate(&self, listener: Option<std::net::TcpListener>) -> Result<Option<Door>, Problem> {
-        let Some(listener) = listener else { return Ok(None) };
+    pub(crate) async fn serve_gate(&self, taken: Option<Gate>) -> Result<Option<Door>, Problem> {
+        let Some(taken) = taken else { return Ok(None) };
         let known = self.inner.gates.ledger.know(&self.handle.session()).await?;
-        gate::open(&self.inner, &self.handle, known, listener).map(Some)
+        gate::open(&self.inner, &self.handle, known, taken).map(Some)
     }
 
     pub(crate) async fn serve_runtimes(&self, guest: &Guest, door: Option<&Door>) -> Result<(), Problem> {
@@ -258,6 +286,10 @@ impl Owner {
     }
 
     async fn stop(&self, why: StateReason) -> Result<Sandbox, Problem> {
+        let alive = matches!(self.handle.state(), SandboxState::Ready | SandboxState::Paused);
+        if alive && !self.keeps_files() {
+            return Err(problem::would_lose_files(&self.handle.name()));
+        }
         match self.handle.state() {
             SandboxState::Stopped => {}
             SandboxState::Ready | SandboxState::Paused => {
@@ -318,7 +350,7 @@ impl Owner {
         };
         // The kernel ends it while the disk takes the record. Files go only then: a server that ends in between leaves a
         // sandbox that has all of them, or one whose deletion the next start finishes.
-        let (recorded, ended) = tokio::join!(record, self.handle.provider.stop(&self.handle.id));
+        let (recorded, ended) = tokio::join!(record, self.handle.provider.end(&self.handle.id));
         match recorded {
             // Its files are gone all the same, which makes room to record that they are.
             Err(problem) if problem.code == Code::DiskFull => {
@@ -337,6 +369,10 @@ impl Owner {
         self.transition(SandboxState::Deleted, Some(why)).await?;
         self.inner.registry.remove(&self.handle);
         Ok(())
+    }
+
+    fn keeps_files(&self) -> bool {
+        self.handle.provider.keeps_files(&self.handle.spec())
     }
 
     /// Whether its deletion was begun: some of its files may be gone.
@@ -360,7 +396,11 @@ impl Owner {
             tracing::error!(sandbox = %self.handle.id, %problem, "processes of a sandbox that died are not recorded yet");
         }
         self.clean_up().await;
-        let why = reason("guest_died", "Its first process ended unexpectedly.");
+        let detail = match self.handle.provider.is_elsewhere() {
+            true => "Its pod ended, was taken away, or was lost with its node.",
+            false => "Its first process ended unexpectedly.",
+        };
+        let why = reason("guest_died", detail);
         let recorded = self.transition(SandboxState::Failed, Some(why)).await;
         if let Err(problem) = &recorded {
             tracing::error!(sandbox = %self.handle.id, %problem, "a sandbox died and that is not recorded yet");
@@ -383,7 +423,8 @@ impl Owner {
 
     /// Whatever a failed start or a dead guest left running.
     pub(crate) async fn clean_up(&self) {
-        if let Err(error) = self.handle.provider.stop(&self.handle.id).await {
+        let left = if self.keeps_files() { self.handle.provider.stop(&self.handle.id).await } else { Ok(()) };
+        if let Err(error) = left {
             tracing::warn!(sandbox = %self.handle.id, %error, "remains of a sandbox could not be stopped");
         }
     }

@@ -8,6 +8,7 @@
 mod claim;
 mod keeper;
 mod member;
+mod native;
 mod pressure;
 
 use std::{
@@ -62,6 +63,10 @@ struct State {
     /// Of the template, as last read.
     digest: Option<Digest>,
     trouble: Option<Trouble>,
+    /// Of a provider that keeps its pools itself: what it was told.
+    ordered: Option<native::Ordered>,
+    /// Whose turn it is to tell it: what was said first must not be heard last.
+    turn: Arc<tokio::sync::Mutex<()>>,
     /// The provider cannot bind a workspace late.
     no_workspaces: bool,
 }
@@ -146,6 +151,9 @@ impl State {
 
     fn show(&self, template: &str, short: Option<String>) -> Pool {
         let trouble = || self.trouble.as_ref().map(|trouble| trouble.cause.clone());
+        if let Some(ordered) = &self.ordered {
+            return ordered.show(template, trouble());
+        }
         let reason = if self.warm() < self.size { short.or_else(trouble) } else { None };
         Pool { template: template.to_owned(), size: self.size, warm: self.warm(), reason }
     }
@@ -175,6 +183,7 @@ impl Engine {
 
     /// By name of their templates.
     pub async fn pools(&self) -> Result<Vec<Pool>, Problem> {
+        native::refresh(&self.inner).await;
         Ok(self.inner.pools.list())
     }
 }

@@ -41,7 +41,12 @@ impl From<store::Error> for Problem {
             Error::Beyond { from, end } => offset_beyond(from, end),
             Error::DiskFull => Problem::new(Code::DiskFull, "The disk is full; nothing was changed.", FREE_SPACE),
             Error::Illegal { .. } => Problem::new(Code::WrongState, format!("{text}."), "Look at its state and retry."),
-            Error::Missing(_) | Error::Database(_) | Error::Migrate(_) | Error::Output(_) | Error::Unreadable(_) => {
+            Error::Missing(_)
+            | Error::Database(_)
+            | Error::Migrate(_)
+            | Error::Output(_)
+            | Error::Unreadable(_)
+            | Error::Unusable { .. } => {
                 tracing::error!(error = &error as &dyn std::error::Error, "the store failed");
                 Problem::new(Code::Internal, format!("The store failed: {text}."), SEE_LOG)
             }
@@ -57,14 +62,36 @@ pub(crate) fn offset_beyond(from: u64, end: u64) -> Problem {
     )
 }
 
+pub(crate) fn would_lose_files(name: &str) -> Problem {
+    Problem::new(
+        Code::Declined,
+        format!("The sandbox `{name}` cannot be stopped: its files are in its pod, and would be lost."),
+        "Delete it, or use a template with `kubernetes.storage = \"persistent\"`.",
+    )
+}
+
+pub(crate) fn has_lost_files(name: &str) -> Problem {
+    Problem::new(
+        Code::Declined,
+        format!("The sandbox `{name}` cannot be started again: its files were in its pod, and are lost."),
+        "Delete it and create another; with `kubernetes.storage = \"persistent\"` in its template files stay.",
+    )
+}
+
 pub(crate) fn from_provider(error: sandbar_provider::Error) -> Problem {
     use sandbar_provider::Error;
     let text = error.to_string();
     match error {
         Error::NotEnforceable { fix, .. } => Problem::new(Code::NotEnforceable, format!("{text}."), fix),
         Error::BadSpec { fix, .. } => Problem::new(Code::BadPath, format!("{text}."), fix),
+        Error::BadTemplate { fix, .. } => Problem::new(Code::BadTemplate, format!("{text}."), fix),
         Error::DiskFull { .. } => Problem::new(Code::DiskFull, format!("{text}."), FREE_SPACE),
         Error::Unreachable { .. } => unreachable(text),
+        Error::NoRoom { fix, .. } => Problem::new(Code::TooMany, format!("{text}."), fix),
+        Error::Cluster { fix, .. } => {
+            tracing::error!(error = %text, "the cluster failed");
+            Problem::new(Code::ClusterFailed, format!("{text}."), fix)
+        }
         Error::Declined { .. } => {
             Problem::new(Code::Declined, format!("{text}."), "Use a template of a provider that can.")
         }

@@ -83,7 +83,7 @@ fn detail(code: &str) -> &'static str {
     match code {
         "interrupted" => "The server ended while it was being started.",
         "host_restarted" => "The host was restarted.",
-        "guest_died" => "Its first process ended while the server was away.",
+        "guest_died" => "It ended while the server was away.",
         LOST => "Its files are no longer there.",
         "guest_unreachable" => "It was found running, but did not answer.",
         _ => "It is not as it was left.",
@@ -157,6 +157,8 @@ async fn settle(
     let missing = || OpenError::ProviderMissing { provider: sandbox.provider.clone(), sandbox: sandbox.name.clone() };
     let provider = inner.providers.get(sandbox.provider.as_str()).ok_or_else(missing)?.clone();
     let deleting = sandbox.reason.as_ref().is_some_and(owner::is_deleting);
+    // What a cluster keeps did not go down with this host, and this host may be another than the last server's.
+    let same_boot = same_boot || provider.is_elsewhere();
     // Only `start` changes a sandbox to `creating` after its birth.
     let ever_ready = sandbox.changed_at != sandbox.created_at;
     // A claim that was cut off: it runs, but not as it was asked for.

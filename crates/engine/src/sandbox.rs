@@ -1,7 +1,7 @@
 //! The verbs of a sandbox's life as surfaces call them, and the lists: sandboxes, events, host reports.
 
 use futures_util::future::join_all;
-use sandbar_api::{Code, Event, Problem, Sandbox, SandboxId, SandboxPage, check};
+use sandbar_api::{ClusterCheck, ClusterReport, Code, Event, Problem, Sandbox, SandboxId, SandboxPage, check};
 use sandbar_provider::HostReport;
 use tokio::sync::watch;
 
@@ -106,6 +106,20 @@ impl Engine {
 
     pub async fn host(&self) -> Vec<HostReport> {
         join_all(self.inner.providers.values().map(|provider| provider.probe())).await
+    }
+
+    /// Whether the cluster of the provider that has one can hold sandboxes.
+    pub async fn kubernetes_check(&self, asked: &ClusterCheck) -> Result<ClusterReport, Problem> {
+        for provider in self.inner.providers.values() {
+            if let Some(report) = provider.check(asked).await {
+                return Ok(report);
+            }
+        }
+        Err(Problem::new(
+            Code::UnknownProvider,
+            "This server has no cluster.",
+            "Start it with `sandbar up --provider kubernetes`, or look without a server: `sandbar kubernetes check`.",
+        ))
     }
 
     /// Whether requests that change something can succeed.

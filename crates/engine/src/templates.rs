@@ -17,7 +17,7 @@ const SUFFIX: &str = "toml";
 impl Engine {
     pub async fn templates(&self) -> Result<Vec<Template>, Problem> {
         let directory = self.inner.templates();
-        let mut found = BTreeMap::from([(DEFAULT.to_owned(), Template::default())]);
+        let mut found = BTreeMap::from([(DEFAULT.to_owned(), self.inner.built_in())]);
         let mut entries = tokio::fs::read_dir(&directory).await.map_err(unreadable(&directory))?;
         while let Some(entry) = entries.next_entry().await.map_err(unreadable(&directory))? {
             let path = entry.path();
@@ -25,7 +25,7 @@ impl Engine {
                 continue;
             }
             let text = tokio::fs::read_to_string(&path).await.map_err(unreadable(&path))?;
-            let template = parse(&path, &text)?;
+            let template = parse(&path, &text, self.inner.usual)?;
             found.insert(template.name.clone(), template);
         }
         Ok(found.into_values().collect())
@@ -37,6 +37,16 @@ impl Engine {
 }
 
 impl Inner {
+    /// On a cluster there is no host whose programs it could have.
+    fn built_in(&self) -> Template {
+        let template = Template::default();
+        if self.usual == template.provider {
+            return template;
+        }
+        let description = "The provider's usual image, an empty workspace, no network.".into();
+        Template { provider: self.usual.into(), description, ..template }
+    }
+
     pub(crate) async fn template(&self, name: &str) -> Result<Template, Problem> {
         // Checked before it becomes part of a path.
         if check::name(name).is_err() {
@@ -45,8 +55,8 @@ impl Inner {
         let path = self.templates().join(name).with_extension(SUFFIX);
         // On this thread: a small file takes a few microseconds, and handing it to another thread and back many more.
         match std::fs::read_to_string(&path) {
-            Ok(text) => parse(&path, &text),
-            Err(error) if error.kind() == ErrorKind::NotFound && name == DEFAULT => Ok(Template::default()),
+            Ok(text) => parse(&path, &text, self.usual),
+            Err(error) if error.kind() == ErrorKind::NotFound && name == DEFAULT => Ok(self.built_in()),
             Err(error) if error.kind() == ErrorKind::NotFound => Err(unknown(name)),
             Err(error) => Err(unreadable(&path)(error)),
         }
@@ -72,9 +82,10 @@ fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> Problem + use<> {
     }
 }
 
-fn parse(path: &Path, text: &str) -> Result<Template, Problem> {
+/// One that names no provider is of the usual one.
+fn parse(path: &Path, text: &str, usual: &str) -> Result<Template, Problem> {
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-    template::parse(name, text).map_err(|bad| {
+    template::parse_for(name, text, usual).map_err(|bad| {
         let line = bad.line.map(|line| format!(":{line}")).unwrap_or_default();
         Problem::new(
             Code::BadTemplate,
@@ -91,12 +102,19 @@ mod tests {
     #[test]
     fn mistakes_point_at_the_file_and_line() {
         let text = "description = \"x\"\n\n[limits]\nmemroy = 5\n";
-        let problem = parse(Path::new("/home/templates/a.toml"), text).err();
+        let problem = parse(Path::new("/home/templates/a.toml"), text, "local").err();
         let Some(problem) = problem else { panic!("an unknown field was taken") };
         assert_eq!(problem.code, Code::BadTemplate);
         assert!(problem.detail.starts_with("/home/templates/a.toml:4: "), "{}", problem.detail);
         assert!(problem.detail.contains("did you mean `memory`?"), "{}", problem.detail);
-        let misnamed = parse(Path::new("/home/templates/A B.toml"), "").map_err(|problem| problem.code);
+        let misnamed = parse(Path::new("/home/templates/A B.toml"), "", "local").map_err(|problem| problem.code);
         assert_eq!(misnamed, Err(Code::BadTemplate));
+    }
+
+    #[test]
+    fn what_names_no_provider_is_of_the_usual_one() {
+        let provider = |text: &str| parse(Path::new("a.toml"), text, "kubernetes").map(|template| template.provider);
+        assert_eq!(provider(""), Ok("kubernetes".into()));
+        assert_eq!(provider("provider = \"local\""), Ok("local".into()));
     }
 }

@@ -66,19 +66,28 @@ impl Drop for UnderWay {
     }
 }
 
+impl Inner {
+    /// By what configuration an agent's workspaces are made, if they can be.
+    async fn usable(&self, agent: &str) -> Result<Plan, Problem> {
+        let plan = config::plan(&self.home, agent)?;
+        if !plan.enabled {
+            return Err(Problem::new(
+                Code::WorkspaceDisabled,
+                format!("The agent `{}` has no workspaces.", agent.escape_debug()),
+                "Set `enabled = true` for it in workspaces.toml of the server's home, or use another agent.",
+            ));
+        }
+        self.provider(&self.template(&plan.template).await?.provider)?;
+        Ok(plan)
+    }
+}
+
 impl Engine {
     /// The workspace of a session, ready to be worked in. Whoever waits no longer than that gets it as it is then, and it
     /// is provided all the same.
     pub async fn workspace(&self, caller: &Caller, of: &str, wait: Option<Duration>) -> Result<Workspace, Problem> {
         let row = self.inner.standing(of).await?;
-        let plan = config::plan(&self.inner.home, row.agent())?;
-        if !plan.enabled {
-            return Err(Problem::new(
-                Code::WorkspaceDisabled,
-                format!("The agent `{}` has no workspaces.", row.agent().escape_debug()),
-                "Set `enabled = true` for it in workspaces.toml of the server's home, or use another agent.",
-            ));
-        }
+        let plan = self.inner.usable(row.agent()).await?;
         let id = row.id.clone();
         let provided = self.inner.provide(caller, row, plan)?;
         let secret = self.inner.workspace_secret(&id).await?;

@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 use super::{BadTemplate, document::Document};
 use crate::Layer;
 
-pub(super) const FIELDS: [&str; 17] = [
+pub(super) const FIELDS: [&str; 18] = [
     "name",
     "description",
     "provider",
@@ -24,8 +24,9 @@ pub(super) const FIELDS: [&str; 17] = [
     "max_file",
     "skills",
     "runtimes",
+    "kubernetes",
 ];
-pub(super) const ROOT: [&str; 2] = ["kind", "path"];
+pub(super) const ROOT: [&str; 3] = ["kind", "path", "image"];
 pub(super) const LIMITS: [&str; 8] =
     ["memory", "cpu", "processes", "open_files", "tmpfs", "disk", "output", "wall_time"];
 pub(super) const NETWORK: [&str; 3] = ["allow", "ask", "deny"];
@@ -33,7 +34,8 @@ pub(super) const IDLE: [&str; 3] = ["pause_after", "stop_after", "delete_after"]
 pub(super) const RUNTIMES: [&str; 2] = ["sandboxd", "legacy"];
 pub(super) const SANDBOXD: [&str; 4] = ["grpc_port", "rest_port", "root", "token"];
 pub(super) const LEGACY: [&str; 3] = ["port", "root", "timeout"];
-const KINDS: [&str; 2] = ["host", "image"];
+pub(super) const KUBERNETES: [&str; 4] = ["runtime_class", "storage", "storage_class", "recover"];
+const KINDS: [&str; 3] = ["host", "image", "oci"];
 
 /// Below this two words are not alike.
 const ALIKE: f64 = 0.8;
@@ -51,6 +53,7 @@ pub(super) fn check(document: &Document<'_>) -> Result<(), BadTemplate> {
             "network" => known(document, field, section(document, field, value.get_ref())?, &NETWORK)?,
             "idle" => known(document, field, section(document, field, value.get_ref())?, &IDLE)?,
             "env" => drop(section(document, field, value.get_ref())?),
+            "kubernetes" => known(document, field, section(document, field, value.get_ref())?, &KUBERNETES)?,
             "runtimes" => runtimes(document, section(document, field, value.get_ref())?)?,
             _ => {}
         }
@@ -97,16 +100,26 @@ fn root(document: &Document<'_>, table: &DeTable<'_>) -> Result<(), BadTemplate>
     let written =
         |wanted: &str| table.iter().find(|(key, _)| key.get_ref() == wanted).map(|(_, value)| value.get_ref());
     let Some(kind) = written("kind") else {
-        return bad("kind", "[root] says no `kind`: write `kind = \"host\"` or `kind = \"image\"`".into());
+        return bad(
+            "kind",
+            "[root] says no `kind`: write `kind = \"host\"`, `kind = \"image\"` or `kind = \"oci\"`".into(),
+        );
     };
+    let stray = |key: &str, of: &str| bad(key, format!("`root.{key}` belongs to `kind = \"{of}\"`; leave it out"));
     match (kind.as_str(), written("path")) {
+        (Some("host" | "image"), _) if written("image").is_some() => stray("image", "oci"),
+        (Some("host" | "oci"), Some(_)) => stray("path", "image"),
         (Some("host"), None) => Ok(()),
-        (Some("host"), Some(_)) => bad("path", "`root.path` belongs to `kind = \"image\"`; leave it out".into()),
+        (Some("oci"), None) => match written("image") {
+            Some(image) if image.is_str() => Ok(()),
+            Some(_) => bad("image", "`root.image` is not a text".into()),
+            None => bad("image", "`kind = \"oci\"` needs `image`, as a registry names it".into()),
+        },
         (Some("image"), Some(path)) if path.is_str() => Ok(()),
         (Some("image"), Some(_)) => bad("path", "`root.path` is not a text".into()),
         (Some("image"), None) => bad("path", "`kind = \"image\"` needs `path`, the unpacked image on the host".into()),
         (Some(kind), _) => bad("kind", unknown("root", kind, &KINDS, None)),
-        (None, _) => bad("kind", "`root.kind` is not a text: write \"host\" or \"image\"".into()),
+        (None, _) => bad("kind", "`root.kind` is not a text: write \"host\", \"image\" or \"oci\"".into()),
     }
 }
 
@@ -137,6 +150,8 @@ fn whole_home(field: &str) -> Option<String> {
         "network"
     } else if within(&ROOT) {
         "root"
+    } else if within(&KUBERNETES) {
+        "kubernetes"
     } else if Layer::ALL.iter().any(|layer| layer.as_str() == field) {
         "layers"
     } else {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{BadTemplate, Root, Runtimes, Template, User, document::Document, fields};
+use super::{BadTemplate, Root, Runtimes, Storage, Template, User, document::Document, fields};
 use sandbar_policy::Rule;
 
 use crate::{HumanDuration, HumanSize, Idle, Layer, Limits, Profile, Requirement, check, network::GATE_PORT, secret};
@@ -17,6 +17,8 @@ const OPEN_FILES: (u32, u32) = (16, 1_048_576);
 const LEAST_TMPFS: u64 = 64 << 10;
 /// What an empty filesystem of its own takes.
 const LEAST_DISK: u64 = 16 << 20;
+const MOST_REFERENCE: usize = 512;
+const MOST_SUBDOMAIN: usize = 253;
 
 pub(super) fn check(document: &Document<'_>, template: &Template) -> Result<(), BadTemplate> {
     if check::name(&template.provider).is_err() {
@@ -32,6 +34,7 @@ pub(super) fn check(document: &Document<'_>, template: &Template) -> Result<(), 
         return Err(document.bad(&["ttl"], "`ttl` is zero: leave it out for none"));
     }
     runtimes(document, &template.runtimes)?;
+    kubernetes(document, template)?;
     if let Some(path) = &template.skills {
         skills(document, path)?;
     }
@@ -39,8 +42,67 @@ pub(super) fn check(document: &Document<'_>, template: &Template) -> Result<(), 
         Root::Image { path } if !path.starts_with('/') || path.contains('\0') => {
             Err(document.bad(&["root", "path"], "`root.path` is not absolute: give the image's full path on the host"))
         }
-        Root::Image { .. } | Root::Host => Ok(()),
+        Root::Oci { image } if !is_reference(image) => {
+            let cause = "`root.image` is no image's name: write it as a registry does, \"python:3.12\"";
+            Err(document.bad(&["root", "image"], cause))
+        }
+        Root::Image { .. } | Root::Oci { .. } | Root::Host => Ok(()),
     }
+}
+
+/// Whether a registry could name an image so; whether there is one shows when it is fetched.
+fn is_reference(image: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@[]".contains(&byte);
+    (1..=MOST_REFERENCE).contains(&image.len())
+        && image.bytes().all(plain)
+        && image.as_bytes()[0].is_ascii_alphanumeric()
+}
+
+fn kubernetes(document: &Document<'_>, template: &Template) -> Result<(), BadTemplate> {
+    let asked = &template.kubernetes;
+    if template.provider != "kubernetes" {
+        if asked.is_default() {
+            return Ok(());
+        }
+        let cause = format!("[kubernetes] says nothing to the provider `{}`: leave it out", template.provider);
+        return Err(document.bad(&["kubernetes"], cause));
+    }
+    for (field, name) in [("runtime_class", &asked.runtime_class), ("storage_class", &asked.storage_class)] {
+        if name.as_ref().is_some_and(|name| !is_subdomain(name)) {
+            let cause =
+                format!("`kubernetes.{field}` is no object's name: write lower-case letters, digits, `-` and `.`");
+            return Err(document.bad(&["kubernetes", field], cause));
+        }
+    }
+    if template.idle.pause_after.is_some() {
+        let cause = "`idle.pause_after` cannot be had on a cluster, which does not pause pods: use `stop_after`";
+        return Err(document.bad(&["idle", "pause_after"], cause));
+    }
+    if asked.storage == Storage::Ephemeral {
+        let gone = "goes with the pod where `kubernetes.storage` is \"ephemeral\"";
+        if template.idle.stop_after.is_some() {
+            let cause = format!("`idle.stop_after` would lose the files: what is in it {gone}");
+            return Err(document.bad(&["idle", "stop_after"], cause));
+        }
+        if asked.recover {
+            let cause = "`kubernetes.recover` has nothing to start over: the files would be lost, since `storage` is \"ephemeral\"";
+            return Err(document.bad(&["kubernetes", "recover"], cause));
+        }
+        if asked.storage_class.is_some() {
+            let cause = "`kubernetes.storage_class` belongs to `storage = \"persistent\"`; leave one of the two out";
+            return Err(document.bad(&["kubernetes", "storage_class"], cause));
+        }
+    }
+    Ok(())
+}
+
+/// RFC 1123, as Kubernetes names most objects.
+fn is_subdomain(name: &str) -> bool {
+    let label = |label: &str| {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    name.len() <= MOST_SUBDOMAIN && name.split('.').all(label)
 }
 
 fn profile(document: &Document<'_>, name: &str) -> Result<(), BadTemplate> {

@@ -6,6 +6,11 @@ use crate::check;
 
 /// Reads the text of the template `name` (its file's name without `.toml`).
 pub fn parse(name: &str, text: &str) -> Result<Template, BadTemplate> {
+    parse_for(name, text, &Template::default().provider)
+}
+
+/// Where a template that names no provider is one of `provider`.
+pub fn parse_for(name: &str, text: &str, provider: &str) -> Result<Template, BadTemplate> {
     check::name(name).map_err(|problem| BadTemplate {
         line: None,
         cause: format!("`{}` is no template's name: {}", name.escape_debug(), problem.fix.trim_end_matches('.')),
@@ -18,6 +23,9 @@ pub fn parse(name: &str, text: &str) -> Result<Template, BadTemplate> {
         return Err(document.bad(&["name"], cause));
     }
     name.clone_into(&mut template.name);
+    if !document.table().contains_key("provider") {
+        provider.clone_into(&mut template.provider);
+    }
     meaning::check(&document, &template)?;
     Ok(template)
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{BadTemplate, Legacy, Root, Runtimes, Sandboxd, Template, User, fields, parse};
+use super::{BadTemplate, Kubernetes, Legacy, Root, Runtimes, Sandboxd, Storage, Template, User, fields, parse};
 use crate::{HumanDuration, HumanSize, Idle, Layer, Limits, NetworkPolicy, Requirement};
 
 fn full() -> Template {
@@ -37,6 +37,7 @@ fn full() -> Template {
         output_retention: 1 << 20,
         max_file: 1,
         skills: Some("/srv/skills \"a\"".into()),
+        kubernetes: Kubernetes::default(),
         runtimes: Runtimes {
             sandboxd: Some(Sandboxd {
                 grpc_port: 1,
@@ -46,6 +47,21 @@ fn full() -> Template {
             }),
             legacy: Some(Legacy { port: 2, root: "/".into(), timeout: HumanDuration(Duration::from_millis(1500)) }),
         },
+    }
+}
+
+fn on_a_cluster() -> Template {
+    Template {
+        name: "pod".into(),
+        provider: "kubernetes".into(),
+        root: Root::Oci { image: "registry.example:5000/team/python@sha256:00".into() },
+        kubernetes: Kubernetes {
+            runtime_class: Some("gvisor".into()),
+            storage: Storage::Persistent,
+            storage_class: Some("fast.ssd".into()),
+            recover: true,
+        },
+        ..Template::default()
     }
 }
 
@@ -78,7 +94,7 @@ fn a_runtime_that_is_named_is_served_as_usual() {
 
 #[test]
 fn what_is_written_is_read_back() {
-    for template in [full(), Template::default()] {
+    for template in [full(), on_a_cluster(), Template::default()] {
         let toml = template.to_toml();
         assert_eq!(parse(&template.name, &toml), Ok(template.clone()), "{toml}");
         let json = serde_json::to_string(&template).unwrap_or_default();
@@ -91,7 +107,10 @@ fn what_is_written_is_read_back() {
 
 #[test]
 fn the_lists_of_fields_are_those_of_the_types() {
-    let json = serde_json::to_value(full()).unwrap_or_default();
+    let mut json = serde_json::to_value(full()).unwrap_or_default();
+    let pod = serde_json::to_value(on_a_cluster()).unwrap_or_default();
+    json["kubernetes"] = pod["kubernetes"].clone();
+    json["root"]["image"] = pod["root"]["image"].clone();
     let keys = |value: &serde_json::Value| {
         let mut keys: Vec<_> = value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
         keys.sort();
@@ -105,6 +124,7 @@ fn the_lists_of_fields_are_those_of_the_types() {
         (&json["runtimes"], &fields::RUNTIMES),
         (&json["runtimes"]["sandboxd"], &fields::SANDBOXD),
         (&json["runtimes"]["legacy"], &fields::LEGACY),
+        (&json["kubernetes"], &fields::KUBERNETES),
     ] {
         let mut known = known.to_vec();
         known.sort_unstable();
@@ -147,6 +167,18 @@ const MISTAKES: &[(&str, usize, &str)] = &[
     ("skills = \"//./\"", 1, "the whole host"),
     ("skills = [\"/srv\"]", 1, "`skills`: invalid type"),
     ("\nruntimes = true", 2, "write it as [runtimes]"),
+    ("root = { kind = \"oci\" }", 1, "needs `image`"),
+    ("[root]\nkind = \"oci\"\nimage = \"a b\"", 3, "no image's name"),
+    ("[root]\nkind = \"host\"\nimage = \"a\"", 3, "belongs to `kind = \"oci\"`"),
+    ("[root]\nkind = \"oci\"\nimage = \"a\"\npath = \"/a\"", 4, "belongs to `kind = \"image\"`"),
+    ("[kubernetes]\nrecover = true", 1, "leave it out"),
+    ("runtime_class = \"gvisor\"", 1, "under [kubernetes]"),
+    ("provider = \"kubernetes\"\n[kubernetes]\nruntime = \"gvisor\"", 3, "did you mean `runtime_class`?"),
+    ("provider = \"kubernetes\"\n[kubernetes]\nruntime_class = \"gVisor\"", 3, "no object's name"),
+    ("provider = \"kubernetes\"\n[idle]\npause_after = \"1h\"", 3, "does not pause pods"),
+    ("provider = \"kubernetes\"\nidle.stop_after = \"1h\"\n[kubernetes]\nstorage = \"ephemeral\"", 2, "lose the files"),
+    ("provider = \"kubernetes\"\n[kubernetes]\nstorage = \"ephemeral\"\nrecover = true", 4, "nothing to start over"),
+    ("provider = \"kubernetes\"\n[kubernetes]\nstorage = \"ephemeral\"\nstorage_class = \"a\"", 4, "leave one"),
     ("[runtimes.sandboxed]", 1, "did you mean `sandboxd`?"),
     ("[runtimes]\nlegacy = true", 2, "write it as [runtimes.legacy]"),
     ("[runtimes.sandboxd]\n\nport = 1", 3, "there is no field of [runtimes.sandboxd] `port`"),

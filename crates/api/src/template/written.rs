@@ -24,6 +24,10 @@ impl Template {
                 file.text("kind", "image");
                 file.text("path", path);
             }
+            Root::Oci { image } => {
+                file.text("kind", "oci");
+                file.text("image", image);
+            }
         });
         file.section("layers", |file| {
             for (layer, asked) in &self.layers {
@@ -64,6 +68,14 @@ impl Template {
                 file.plain("port", Some(legacy.port));
                 file.text("root", &legacy.root);
                 file.texts("timeout", Some(legacy.timeout));
+            });
+        }
+        if !self.kubernetes.is_default() {
+            file.section("kubernetes", |file| {
+                file.texts("runtime_class", self.kubernetes.runtime_class.as_ref());
+                file.text("storage", self.kubernetes.storage.as_str());
+                file.texts("storage_class", self.kubernetes.storage_class.as_ref());
+                file.plain("recover", Some(self.kubernetes.recover));
             });
         }
         file.section("env", |file| {

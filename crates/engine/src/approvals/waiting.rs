@@ -147,9 +147,14 @@ impl Approvals {
     /// What asked is gone, and with it everybody who waits.
     pub(crate) async fn withdraw(&self, inner: &Inner, sandbox: &SandboxId) -> store::Result<()> {
         inner.store.withdraw_approvals(sandbox).await?;
-        for open in self.shared.lock().take_of(sandbox) {
+        let taken = self.shared.lock().take_of(sandbox);
+        for open in &taken {
             open.withdrawn.store(true, Ordering::SeqCst);
             open.end(deny("the sandbox is gone"));
+        }
+        // One that was recorded in between looked before it could see that.
+        if !taken.is_empty() {
+            inner.store.withdraw_approvals(sandbox).await?;
         }
         Ok(())
     }

@@ -1,11 +1,14 @@
-//! Opening a running sandbox's gate: its listener is taken from the provider, its programs are told whom to trust, and
+//! Opening a running sandbox's gate: it is taken from the provider, its programs are told whom to trust, and
 //! the gateway serves it until the sandbox is closed.
 
-use std::{net::TcpListener, sync::Arc};
+use std::{io, sync::Arc};
 
 use sandbar_api::Problem;
+use sandbar_gateway::Entrance;
 use sandbar_guest::protocol::TrustRequest;
-use sandbar_provider::{Gate, Guest, Provider};
+use sandbar_provider::{Gate, Guest, Provider, Relay};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Known, warden::SandboxWarden};
@@ -17,34 +20,42 @@ pub(crate) struct Door {
     _serving: DropGuard,
 }
 
-/// The listener, if this provider has gates.
-pub(crate) async fn take(provider: &dyn Provider, id: &sandbar_api::SandboxId) -> Result<Option<TcpListener>, Problem> {
+/// The gate, if this provider has gates.
+pub(crate) async fn take(provider: &dyn Provider, id: &sandbar_api::SandboxId) -> Result<Option<Gate>, Problem> {
     match provider.gate(id).await {
-        Ok(Gate::Listener(listener)) => Ok(Some(listener)),
-        Ok(_) | Err(sandbar_provider::Error::Declined { .. }) => Ok(None),
+        Ok(gate) => Ok(Some(gate)),
+        Err(sandbar_provider::Error::Declined { .. }) => Ok(None),
         Err(error) => Err(problem::from_provider(error)),
     }
 }
 
-/// Serves the listener from now on.
-pub(crate) fn open(
-    inner: &Arc<Inner>,
-    handle: &Arc<Handle>,
-    known: Known,
-    listener: TcpListener,
-) -> Result<Door, Problem> {
-    let unusable = |error: std::io::Error| {
+/// Serves the gate from now on.
+pub(crate) fn open(inner: &Arc<Inner>, handle: &Arc<Handle>, known: Known, gate: Gate) -> Result<Door, Problem> {
+    let unusable = |error: io::Error| {
         tracing::error!(sandbox = %handle.id, %error, "a gate cannot be served");
         Problem::new(sandbar_api::Code::Internal, "The sandbox's gate cannot be served.", "Look at the server's log.")
     };
-    let port = listener.local_addr().map_err(unusable)?.port();
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(unusable)?;
+    let (port, entrance) = entrance(gate).map_err(unusable)?;
     let stop = inner.halt.child_token();
     let warden = Arc::new(SandboxWarden::new(inner, handle, known));
     let gateway = inner.gates.gateway.clone();
     let (authority, until) = (handle.authority.clone(), stop.clone());
-    inner.tasks.spawn(async move { gateway.serve(listener, warden, authority, until).await });
+    inner.tasks.spawn(async move { gateway.serve(entrance, warden, authority, until).await });
     Ok(Door { port, _serving: CancellationToken::drop_guard(stop) })
+}
+
+/// The port at which programs inside find it, and what the gateway serves.
+fn entrance(gate: Gate) -> io::Result<(u16, Entrance)> {
+    match gate {
+        Gate::Listener(listener) => {
+            let port = listener.local_addr()?.port();
+            Ok((port, TcpListener::from_std(listener)?.into()))
+        }
+        Gate::Relay(Relay { port, connections }) => {
+            Ok((port, Entrance::carried(port, ReceiverStream::new(connections))))
+        }
+        _ => Err(io::Error::other("there is no way to serve a gate of this kind")),
+    }
 }
 
 /// Tells programs inside whom to trust: the sandbox's own authority and, since tunnels are theirs to verify, whom the

@@ -1,12 +1,12 @@
-//! The ledger: accounts of sessions in memory, every reservation and settlement in the store. A reservation is in the
-//! journal before its call goes out; the store takes many together a moment later.
+//! The ledger: accounts of sessions in memory, every reservation and settlement in the store. Where only a server in the same
+//! home can come after, a reservation is in the journal before its call goes out, and the store takes many together a moment
+//! later; where another may, the call waits for the store.
 
 mod books;
 mod journal;
 mod writing;
 
 use std::{
-    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -23,14 +23,14 @@ use tokio::sync::{mpsc, oneshot};
 use self::{
     books::{Books, Standing},
     journal::{Journal, Left},
-    writing::{Order, Writing},
+    writing::{Order, Safe, Writing},
 };
 use crate::{
     budget::micros,
     clock, ids,
     store::{
         self, Error, Store,
-        gate::{CallEnd, CallRow, LedgerEntry},
+        gate::{CallEnd, CallRow, LedgerEntry, Reservations},
     },
 };
 
@@ -54,7 +54,7 @@ struct Shared {
     store: Arc<dyn Store>,
     shelf: Shelf,
     orders: mpsc::UnboundedSender<Order>,
-    journal: Arc<Journal>,
+    record: Record,
     /// The store does not take what it is given, or the disk is full: nothing begins.
     behind: Arc<AtomicBool>,
     /// Held by whoever brings something from the store into the books, so that it cannot change in between.
@@ -63,6 +63,12 @@ struct Shared {
     orphaned: AtomicBool,
     /// Monotonic: a rate's window must not move with the host's clock.
     opened: Instant,
+}
+
+/// What makes a reservation durable.
+enum Record {
+    Journal(Arc<Journal>),
+    Commit,
 }
 
 /// What a session has used and holds.
@@ -87,15 +93,21 @@ impl Drop for Known {
 
 impl Ledger {
     /// Ends what servers that died left held: it stands, estimated. Starts the task that writes.
-    pub(crate) async fn open(store: Arc<dyn Store>, home: &Path) -> store::Result<Self> {
+    pub(crate) async fn open(store: Arc<dyn Store>) -> store::Result<Self> {
         let (orders, inbox) = mpsc::unbounded_channel();
-        let (journal, left) = Journal::open(home).map_err(Error::Output)?;
-        let (journal, behind) = (Arc::new(journal), Arc::new(AtomicBool::new(false)));
+        let behind = Arc::new(AtomicBool::new(false));
+        let (journal, left) = match store.reservations() {
+            Reservations::Journal(home) => {
+                let (journal, left) = Journal::open(&home).map_err(Error::Output)?;
+                (Some(Arc::new(journal)), left)
+            }
+            Reservations::Committed => (None, Left::default()),
+        };
         let ledger = Self(Arc::new(Shared {
             store: store.clone(),
             shelf: Shelf::default(),
             orders,
-            journal: journal.clone(),
+            record: journal.clone().map_or(Record::Commit, Record::Journal),
             behind: behind.clone(),
             bringing: tokio::sync::Mutex::default(),
             orphaned: AtomicBool::new(false),
@@ -195,7 +207,6 @@ impl Ledger {
         sandbox: &SandboxId,
         call: Reserve,
     ) -> Result<Reservation, Refused> {
-        let closed = || Refused::Unavailable("the server is shutting down".into());
         if self.0.orders.is_closed() {
             return Err(closed());
         }
@@ -219,20 +230,38 @@ impl Ledger {
             held_tokens: call.bound.tokens,
             held_micros: call.bound.micros,
         };
-        let journal = match self.0.journal.append(&row) {
-            Ok(journal) => journal,
-            Err(error) => {
-                self.books().strike(&id);
-                let full = error.kind() == std::io::ErrorKind::StorageFull;
-                let cause = if full { "the disk is full".to_owned() } else { error.to_string() };
-                return Err(Refused::Unavailable(format!("the call cannot be written down: {cause}")));
-            }
-        };
-        if self.0.orders.send(Order::Begin(row, journal)).is_err() {
-            self.books().strike(&id);
-            return Err(closed());
+        match &self.0.record {
+            Record::Journal(journal) => self.begin_in(journal, row)?,
+            Record::Commit => self.begin_committed(row).await?,
         }
         Ok(Reservation { id, held: call.bound })
+    }
+
+    fn begin_in(&self, journal: &Journal, row: CallRow) -> Result<(), Refused> {
+        let id = row.id.clone();
+        let safe = journal.append(&row).map_err(|error| {
+            self.books().strike(&id);
+            let full = error.kind() == std::io::ErrorKind::StorageFull;
+            let cause = if full { "the disk is full".to_owned() } else { error.to_string() };
+            Refused::Unavailable(format!("the call cannot be written down: {cause}"))
+        })?;
+        self.order(Order::Begin(row, Safe::Journal(safe))).inspect_err(|_| self.books().strike(&id))
+    }
+
+    async fn begin_committed(&self, row: CallRow) -> Result<(), Refused> {
+        // Whoever stops waiting makes no call.
+        let mut struck = Struck { ledger: self, id: Some(row.id.clone()) };
+        let (told, written) = oneshot::channel();
+        self.order(Order::Begin(row, Safe::Told(told)))?;
+        if !written.await.unwrap_or(false) {
+            return Err(Refused::Unavailable("the call cannot be written down: the database does not take it".into()));
+        }
+        struck.id = None;
+        Ok(())
+    }
+
+    fn order(&self, order: Order) -> Result<(), Refused> {
+        self.0.orders.send(order).map_err(|_| closed())
     }
 
     pub(crate) fn settle(&self, reservation: Reservation, end: Settlement) {
@@ -283,6 +312,25 @@ impl Ledger {
             // An error means that the task has ended, which it does when all is written.
             closed.await.ok();
         }
+    }
+}
+
+fn closed() -> Refused {
+    Refused::Unavailable("the server is shutting down".into())
+}
+
+/// Takes a reservation back that came to nothing, unless it is told otherwise.
+struct Struck<'l> {
+    ledger: &'l Ledger,
+    id: Option<String>,
+}
+
+impl Drop for Struck<'_> {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        self.ledger.books().strike(&id);
+        // At the ledger's end the next server ends it, at what was held.
+        self.ledger.0.orders.send(Order::Strike(id)).ok();
     }
 }
 

@@ -68,7 +68,7 @@ impl Gates {
             secrets: Secrets::load(&**store).await.map_err(OpenError::Store)?,
             config,
             facts: Facts::start(store.clone()),
-            ledger: Ledger::open(store.clone(), home).await.map_err(OpenError::Store)?,
+            ledger: Ledger::open(store.clone()).await.map_err(OpenError::Store)?,
             approvals: Approvals::load(&**store).await.map_err(OpenError::Store)?,
             gateway,
             asks,

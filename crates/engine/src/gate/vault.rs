@@ -45,6 +45,24 @@ impl Vault {
         key.and_then(|key| Self::with(&key)).map_err(|cause| OpenError::SecretKey { path, cause })
     }
 
+    /// Puts a key that somebody else keeps into a home that has none. It may be a link, and others may be able to read it:
+    /// that is how clusters show files.
+    pub(crate) fn adopt(home: &Path, file: &Path) -> Result<(), OpenError> {
+        let bad = |path: &Path| {
+            let path = path.to_owned();
+            move |cause| OpenError::SecretKey { path, cause }
+        };
+        let given = key::given(file).map_err(bad(file))?;
+        let path = home.join(KEY_FILE);
+        if key::read(&path).map_err(bad(&path))?.is_none() {
+            key::put(&path, &given).map_err(bad(&path))?;
+        }
+        match key::read(&path).map_err(bad(&path))? {
+            Some(own) if *own == *given => Ok(()),
+            _ => Err(bad(&path)(format!("it is not the key in {}", file.display()))),
+        }
+    }
+
     fn with(key: &[u8; key::LENGTH]) -> Result<Self, String> {
         let master = hmac::Key::new(hmac::HMAC_SHA256, key);
         let sealing = UnboundKey::new(&AES_256_GCM, hmac::sign(&master, SEALING).as_ref());

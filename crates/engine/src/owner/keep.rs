@@ -138,9 +138,14 @@ fn files_in_transfer(name: &str) -> Problem {
 }
 
 fn cannot_stand_still(error: Error, name: &str) -> Problem {
+    let error = match error {
+        // Nobody asked for the pause.
+        Error::Declined { provider, .. } => Error::Declined { provider, verb: "snapshot" },
+        error => error,
+    };
     let stop = format!("Or `sandbar stop {name}` first: what is stopped needs no pause.");
     match problem::from_provider(error) {
-        problem if matches!(problem.code, Code::NotEnforceable | Code::Declined) => {
+        problem if problem.code == Code::NotEnforceable => {
             let fix = format!("{} {stop}", problem.fix);
             Problem { fix, ..problem }
         }

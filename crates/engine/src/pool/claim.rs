@@ -5,10 +5,10 @@
 //! whenever a member is adopted. A workspace may not: the record comes first, as `creating`, so that a server killed in
 //! between leaves a sandbox that the next one removes, and never a member that somebody's files are bound to.
 
-use std::{net::TcpListener, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use sandbar_api::{Problem, SandboxState, WorkspaceSource};
-use sandbar_provider::{Error, Guest, Spec};
+use sandbar_provider::{Error, Gate, Guest, Spec};
 
 use super::{claiming, member, member::Member};
 use crate::{
@@ -101,7 +101,7 @@ async fn make_of(
         None => bind().await,
     };
     let guest = match bound {
-        Ok(()) => gate.map(|listener| (member.guest, listener)),
+        Ok(()) => gate.map(|gate| (member.guest, gate)),
         Err(Error::Declined { .. }) if late == Late::Workspace => {
             inner.pools.bind_no_workspace(&row.template.name);
             make_anew(&claimed, &spec).await
@@ -109,7 +109,7 @@ async fn make_of(
         Err(error) => Err(problem::from_provider(error)),
     };
     let opened = match guest {
-        Ok((guest, listener)) => open(&claimed, guest, listener, row).await,
+        Ok((guest, gate)) => open(&claimed, guest, gate, row).await,
         Err(problem) => Err(problem),
     };
     if let Err(problem) = &opened {
@@ -145,28 +145,28 @@ fn fit(new: &mut NewSandbox, member: &Member) -> Late {
 }
 
 /// Not every host can bind a workspace late: then it is made after all, under the id that is recorded.
-async fn make_anew(claimed: &Owner, spec: &Spec) -> Result<(Guest, Option<TcpListener>), Problem> {
+async fn make_anew(claimed: &Owner, spec: &Spec) -> Result<(Guest, Option<Gate>), Problem> {
     let provider = &claimed.handle.provider;
     provider.destroy(&spec.id).await.map_err(problem::from_provider)?;
     provider.create(spec).await.map_err(problem::from_provider)?;
     let guest = claimed.greet().await?;
-    let listener = prepare_gate(claimed, &guest).await?;
-    Ok((guest, listener))
+    let gate = prepare_gate(claimed, &guest).await?;
+    Ok((guest, gate))
 }
 
 /// What can be done for the gate before it is certain whose it is.
-async fn prepare_gate(claimed: &Owner, guest: &Guest) -> Result<Option<TcpListener>, Problem> {
+async fn prepare_gate(claimed: &Owner, guest: &Guest) -> Result<Option<Gate>, Problem> {
     let handle = &claimed.handle;
-    let listener = gate::take(&*handle.provider, &handle.id).await?;
-    if listener.is_some() {
+    let taken = gate::take(&*handle.provider, &handle.id).await?;
+    if taken.is_some() {
         gate::trust(&claimed.inner, handle, guest.clone()).await?;
     }
-    Ok(listener)
+    Ok(taken)
 }
 
 /// Lets work in, and then calls it ready.
-async fn open(claimed: &Owner, guest: Guest, listener: Option<TcpListener>, row: SandboxRow) -> Result<(), Problem> {
-    let door = claimed.serve_gate(listener).await?;
+async fn open(claimed: &Owner, guest: Guest, gate: Option<Gate>, row: SandboxRow) -> Result<(), Problem> {
+    let door = claimed.serve_gate(gate).await?;
     claimed.serve_runtimes(&guest, door.as_ref()).await?;
     let row = match row.sandbox.state {
         SandboxState::Ready => row,

@@ -13,7 +13,7 @@ use tokio::{
 use super::{
     Digest, Member, Order, State, Trouble, digest, lock,
     member::{admit, bury, make, spec},
-    pick,
+    native, pick,
 };
 use crate::{Inner, owner, problem, store::PoolMember};
 
@@ -29,6 +29,10 @@ const MANY_AT_ONCE: usize = 16;
 /// How long whoever ends a pool waits for its members to be gone.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+
+pub(super) fn backoff(failures: u32) -> Duration {
+    TICK.saturating_mul(1 << failures.min(10)).min(LONGEST_BACKOFF)
+}
 
 pub(crate) async fn keep(inner: Arc<Inner>, mut orders: mpsc::Receiver<Order>, left: Vec<PoolMember>) {
     let closing = inner.closing.clone();
@@ -58,6 +62,15 @@ struct Keeper {
 impl Keeper {
     async fn obey(&self, order: Order) {
         let Order { template, size, reply } = order;
+        // What ends says so last.
+        let _turn = if size == 0 { Some(self.inner.pools.turn(&template).await) } else { None };
+        // Before the record: a server that ends in between finds a pool that is still wanted, and ends it when asked again.
+        if size == 0
+            && let Err(problem) = self.end_native(&template).await
+        {
+            drop(reply.send(Err(problem)));
+            return;
+        }
         if let Err(error) = self.inner.store.set_pool(&template, size).await {
             // A caller that went away needs no answer.
             drop(reply.send(Err(error.into())));
@@ -108,10 +121,20 @@ impl Keeper {
             }
             let template = self.inner.template(&name).await;
             self.retire(&name, &template);
-            if let Ok(template) = template
-                && short.is_none()
-            {
-                self.fill(template);
+            match template {
+                Ok(template) => match native::keeper_of(&self.inner, &template) {
+                    Some(provider) => self.order(provider, template),
+                    None if short.is_none() => self.fill(template),
+                    None => {}
+                },
+                Err(problem) if problem.code == Code::UnknownTemplate => {
+                    // Somebody who is telling it something is waited for by coming back.
+                    let Some(_turn) = self.inner.pools.turn_if_free(&name) else { continue };
+                    if let Err(problem) = native::give_up(&self.inner, &name).await {
+                        tracing::warn!(template = name, %problem, "a pool whose template is gone is still kept");
+                    }
+                }
+                Err(_) => {}
             }
         }
         if short.is_some() {
@@ -144,6 +167,46 @@ impl Keeper {
             }
         };
         self.dismiss(stale);
+    }
+
+    /// A provider that keeps its pools itself is told, in a task of its own: it may take long, or fail.
+    fn order(&self, provider: Arc<dyn sandbar_provider::Provider>, template: Template) {
+        if self.inner.pools.is_ordered(&template) {
+            return;
+        }
+        {
+            let mut states = self.inner.pools.states();
+            let Some(state) = states.get_mut(&template.name) else { return };
+            if *state.making.borrow() > 0 {
+                return;
+            }
+            state.making.send_modify(|making| *making += 1);
+        }
+        let inner = self.inner.clone();
+        self.inner.tasks.spawn(async move {
+            let _turn = inner.pools.turn(&template.name).await;
+            let size = inner.pools.states().get(&template.name).map_or(0, |state| state.size);
+            // One that has ended meanwhile was told so.
+            if size > 0
+                && let Err(problem) = native::order(&inner, provider, &template, size).await
+            {
+                tracing::warn!(template = template.name, %problem, "a pool is not kept");
+            }
+            if let Some(state) = inner.pools.states().get_mut(&template.name) {
+                state.making.send_modify(|making| *making = making.saturating_sub(1));
+            }
+            inner.pools.changed.notify_one();
+        });
+    }
+
+    async fn end_native(&self, name: &str) -> Result<(), Problem> {
+        match self.inner.template(name).await {
+            Ok(template) => match native::keeper_of(&self.inner, &template) {
+                Some(provider) => native::order(&self.inner, provider, &template, 0).await.map(drop),
+                None => Ok(()),
+            },
+            Err(_) => native::give_up(&self.inner, name).await,
+        }
     }
 
     fn fill(&self, template: Template) {
@@ -251,10 +314,7 @@ async fn add(inner: Arc<Inner>, template: Template, digest: Digest) {
         Err(problem) => {
             tracing::warn!(template = template.name, %problem, "a pool could not be filled");
             change(&|state| {
-                let failures = state.trouble.as_ref().map_or(0, |trouble| trouble.failures) + 1;
-                let wait = TICK.saturating_mul(1 << failures.min(10)).min(LONGEST_BACKOFF);
-                let cause = format!("{} {}", problem.detail, problem.fix);
-                state.trouble = Some(Trouble { cause, failures, again: Instant::now() + wait });
+                state.trouble = Some(Trouble::after(state.trouble.take(), &problem));
             });
         }
     }

@@ -33,6 +33,8 @@ pub(super) fn spec(id: &SandboxId, template: &Template) -> Spec {
         limits: template.limits.clone(),
         from: None,
         skills: template.skills.clone(),
+        template: template.name.clone(),
+        kubernetes: template.kubernetes.clone(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the store keeps of the gate: rules, secrets, approvals, budgets and calls. Parts of the one `Store` trait.
 
+use std::path::PathBuf;
+
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use sandbar_api::{
@@ -168,6 +170,8 @@ pub enum LedgerEntry {
     Begin(CallRow),
     /// Changes nothing if it was ended before.
     End(CallEnd),
+    /// It was never made after all; changes nothing if it was ended, or never begun.
+    Strike(String),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -180,8 +184,18 @@ pub struct UsageQuery {
     pub to: DateTime<Utc>,
 }
 
+/// Where a reservation is durable before its call goes out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reservations {
+    /// In a journal beside the database: only a server in this home can come after.
+    Journal(PathBuf),
+    /// In the database: another server may come after, on another host.
+    Committed,
+}
+
 #[async_trait]
 pub trait LedgerStore: Send + Sync {
+    fn reservations(&self) -> Reservations;
     /// Event `budget.set`. `Missing` if there is no such session.
     async fn set_budget(&self, session: &SessionId, limits: &SetBudget) -> Result<()>;
     /// Event `model.switched`. `Missing` if there is no such session.

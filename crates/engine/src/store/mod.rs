@@ -7,8 +7,11 @@
 //! sandbox, a token) still go through for a while, because they are how room is made.
 
 mod ballast;
+mod columns;
+mod fault;
 pub mod gate;
 mod output;
+pub mod postgres;
 pub mod restart;
 pub mod sessions;
 pub mod sqlite;
@@ -62,6 +65,9 @@ pub enum Error {
     Output(#[source] std::io::Error),
     #[error("the database holds what this version cannot read: {0}")]
     Unreadable(String),
+    /// Before anything was opened.
+    #[error("{what}")]
+    Unusable { what: String, fix: String },
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

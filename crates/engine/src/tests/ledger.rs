@@ -8,7 +8,7 @@ use sandbar_gateway::{Held, Refused, Reservation, Reserve, Settlement, llm::Usag
 use sandbar_policy::{Amount, Price, Short};
 use tokio::task::JoinSet;
 
-use super::{Tested, disk::SmallDisk, soon};
+use super::{Tested, disk::SmallDisk, elsewhere, soon};
 use crate::{
     gate::Ledger,
     store::{
@@ -29,8 +29,8 @@ struct Books {
 
 impl Books {
     async fn open(home: &Path) -> Result<Self, crate::store::Error> {
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(home).await?);
-        Ok(Self { ledger: Ledger::open(store.clone(), home).await?, store })
+        let store = elsewhere::store(home).await?;
+        Ok(Self { ledger: Ledger::open(store.clone()).await?, store })
     }
 
     async fn session(&self, name: &str, parent: Option<&SessionId>) -> Result<SessionId, crate::store::Error> {
@@ -392,7 +392,7 @@ async fn a_start_on_a_full_disk_counts_what_was_held_when_there_is_room() -> Tes
     store.write_ledger((0..2000).map(|number| LedgerEntry::Begin(call(number))).collect()).await?;
     std::fs::write(disk.path().join("ballast"), "")?;
     disk.fill()?;
-    let ledger = Ledger::open(store.clone(), disk.path()).await?;
+    let ledger = Ledger::open(store.clone()).await?;
     let _known = ledger.know(&session).await?;
     if store.held_calls().await?.is_empty() {
         return Err("there was room all the time".into());

@@ -4,9 +4,12 @@ mod approvals;
 mod asking;
 mod attach;
 mod budgets;
+mod cluster;
 pub(crate) mod disk;
+mod elsewhere;
 mod forks;
 mod full;
+mod gates;
 mod idle;
 mod ledger;
 mod life;
@@ -57,6 +60,15 @@ impl Bed {
         Ok(Self { _place: Some(place), ..Self::at(home).await? })
     }
 
+    /// Whose provider calls itself that.
+    async fn of(provider: &'static str) -> Result<Self, Box<dyn std::error::Error>> {
+        let place = tempfile::tempdir()?;
+        let home = place.path().to_owned();
+        let provider = Scripted::called(provider, home.clone());
+        let engine = Self::open(&home, &provider).await?;
+        Ok(Self { engine, provider, home, _place: Some(place) })
+    }
+
     /// In a home that somebody else removes.
     async fn at(home: PathBuf) -> Result<Self, Box<dyn std::error::Error>> {
         let provider = Scripted::new(home.clone());
@@ -65,7 +77,9 @@ impl Bed {
     }
 
     async fn open(home: &Path, provider: &Arc<Scripted>) -> Result<Engine, crate::OpenError> {
-        Engine::open(Config { home: home.to_owned(), providers: vec![provider.clone()], asks: true }).await
+        let config = Config { home: home.to_owned(), providers: vec![provider.clone()], asks: true };
+        let at = elsewhere::store_at(home).await.map_err(crate::OpenError::Store)?;
+        Engine::open_on(config, at).await
     }
 
     /// The server ends and another one starts.
@@ -125,11 +139,11 @@ fn exec(argv: &[&str], stdin: Option<&str>, max_output: u64) -> ExecRequest {
 
 /// Waits for what must happen soon; what never happens fails the test.
 async fn soon<T, F: Future<Output = Option<T>>>(mut look: impl FnMut() -> F) -> Result<T, String> {
-    for _ in 0..500 {
+    for _ in 0..2000 {
         if let Some(seen) = look().await {
             return Ok(seen);
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    Err("it did not happen within 5 s".into())
+    Err("it did not happen within 20 s".into())
 }

@@ -51,7 +51,7 @@ impl Bed {
 
     /// From now on a `create` takes so long that whatever is quicker was warm.
     fn slow_down(&self) {
-        self.provider.pace.store(1_000, Ordering::Relaxed);
+        self.provider.pace.store(3_000, Ordering::Relaxed);
     }
 }
 

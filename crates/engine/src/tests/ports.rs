@@ -71,7 +71,7 @@ async fn refusals_say_why() -> Tested {
 #[tokio::test]
 async fn what_idleness_paused_is_woken_by_a_connection_and_by_its_bytes() -> Tested {
     let bed = Bed::new().await?;
-    bed.create_of("a", "[idle]\npause_after = \"300ms\"").await?;
+    bed.create_of("a", "[idle]\npause_after = \"1500ms\"").await?;
     bed.until("a", SandboxState::Paused).await?;
     let mut dialled = bed.engine.dial("a", ECHO).await?;
     assert_eq!(bed.state("a").await, Some(SandboxState::Ready));
@@ -82,7 +82,7 @@ async fn what_idleness_paused_is_woken_by_a_connection_and_by_its_bytes() -> Tes
     assert_eq!(bed.state("a").await, Some(SandboxState::Ready));
     // While bytes flow it is not idle.
     for _ in 0..20 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
         dialled.write_all(b"y").await?;
         heard(&mut dialled, "y").await?;
         assert_eq!(bed.state("a").await, Some(SandboxState::Ready));

@@ -13,7 +13,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -26,7 +26,7 @@ use hyper_util::{
 };
 use sandbar_api::{LayerReport, SandboxId, SnapshotId};
 use sandbar_guest::protocol::guest_server::GuestServer;
-use sandbar_provider::{Counters, Error, Found, Guest as Client, HostReport, Provider, Spec};
+use sandbar_provider::{Counters, Error, Found, Gate, Guest as Client, HostReport, Provider, Spec, Warm};
 use tokio::{net::UnixListener, sync::watch};
 
 pub(super) use asking::Fault;
@@ -34,10 +34,11 @@ pub(super) use guest::{Script, exit, forget};
 use kernel::Kernel;
 
 pub(super) struct Scripted {
+    name: &'static str,
     root: PathBuf,
     pub(super) kernel: Kernel,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
-    /// What the next `create` fails with.
+    /// What the next `create` or `start` fails with.
     pub(super) broken: Mutex<Option<Error>>,
     /// What the next `destroy` does besides, such as making room.
     pub(super) destroys: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -50,6 +51,25 @@ pub(super) struct Scripted {
     pub(super) bound: Mutex<Vec<Spec>>,
     /// What the next `bind` fails with.
     pub(super) unbindable: Mutex<Option<Error>>,
+    pub(super) own_pools: OwnPools,
+    /// Whether files go with the guest.
+    pub(super) forgetful: AtomicBool,
+    /// Whether nothing can be removed for now.
+    pub(super) stuck: AtomicBool,
+    /// What the next gates are; without one, sandboxes have none.
+    pub(super) gates: Mutex<Vec<Gate>>,
+}
+
+/// Of a provider that keeps its pools itself.
+#[derive(Default)]
+pub(super) struct OwnPools {
+    pub(super) on: AtomicBool,
+    /// Template and size, in the order they were told.
+    pub(super) told: Mutex<Vec<(String, u32)>>,
+    pub(super) ready: AtomicU32,
+    pub(super) broken: AtomicBool,
+    /// The size that takes until this is something else.
+    pub(super) held: watch::Sender<Option<u32>>,
 }
 
 pub(super) struct Sandbox {
@@ -59,7 +79,12 @@ pub(super) struct Sandbox {
 
 impl Scripted {
     pub(super) fn new(root: PathBuf) -> Arc<Self> {
+        Self::called("local", root)
+    }
+
+    pub(super) fn called(name: &'static str, root: PathBuf) -> Arc<Self> {
         Arc::new(Self {
+            name,
             root,
             kernel: Kernel::default(),
             sandboxes: Mutex::default(),
@@ -70,6 +95,10 @@ impl Scripted {
             connections: AtomicU64::new(0),
             bound: Mutex::default(),
             unbindable: Mutex::default(),
+            own_pools: OwnPools::default(),
+            forgetful: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
+            gates: Mutex::default(),
         })
     }
 
@@ -88,6 +117,11 @@ impl Scripted {
         if let Some(sandbox) = self.get(id) {
             sandbox.running.send_replace(false);
         }
+    }
+
+    /// The guest runs on, but nobody reaches it any more.
+    pub(super) fn cut_off(&self, id: &SandboxId) -> std::io::Result<()> {
+        std::fs::remove_file(self.root.join(id.as_str()))
     }
 
     /// Listens until `running` turns false, on a thread of its own, so that its connections die with it.
@@ -129,7 +163,7 @@ async fn serve(listener: UnixListener, guest: Script) -> std::io::Result<()> {
 #[async_trait]
 impl Provider for Scripted {
     fn name(&self) -> &'static str {
-        "local"
+        self.name
     }
 
     async fn probe(&self) -> HostReport {
@@ -149,6 +183,9 @@ impl Provider for Scripted {
 
     async fn start(&self, spec: &Spec) -> Result<(), Error> {
         self.get(&spec.id).ok_or_else(|| Error::Unknown(spec.id.clone()))?;
+        if let Some(error) = lock(&self.broken).take() {
+            return Err(error);
+        }
         self.launch(&spec.id).map_err(Error::io("start the script"))
     }
 
@@ -158,6 +195,24 @@ impl Provider for Scripted {
         }
         lock(&self.bound).push(spec.clone());
         Ok(())
+    }
+
+    fn keeps_pools(&self) -> bool {
+        self.own_pools.on.load(Ordering::SeqCst)
+    }
+
+    async fn pool(&self, spec: &Spec, size: u32) -> Result<Warm, Error> {
+        if self.own_pools.broken.load(Ordering::SeqCst) {
+            return Err(Error::Io { action: "reach the cluster".into(), source: std::io::ErrorKind::TimedOut.into() });
+        }
+        let mut held = self.own_pools.held.subscribe();
+        drop(held.wait_for(|held| *held != Some(size)).await);
+        lock(&self.own_pools.told).push((spec.template.clone(), size));
+        Ok(Warm { ready: self.own_pools.ready.load(Ordering::SeqCst).min(size), reason: Some("slowly".into()) })
+    }
+
+    fn keeps_files(&self, _spec: &Spec) -> bool {
+        !self.forgetful.load(Ordering::SeqCst)
     }
 
     async fn inspect(&self, spec: &Spec) -> Result<Vec<LayerReport>, Error> {
@@ -208,6 +263,9 @@ impl Provider for Scripted {
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<(), Error> {
+        if self.stuck.load(Ordering::SeqCst) {
+            return Err(Error::Cluster { cause: "it does not answer".into(), fix: "Wait.".into() });
+        }
         self.stop(id).await?;
         lock(&self.sandboxes).remove(id);
         if let Some(also) = lock(&self.destroys).take() {
@@ -230,6 +288,10 @@ impl Provider for Scripted {
             |error: tonic::transport::Error| Error::Unreachable { id: id.clone(), cause: error.to_string() };
         let endpoint = tonic::transport::Endpoint::from_shared(address).map_err(unreachable)?;
         Ok(Client::new(endpoint.connect().await.map_err(unreachable)?))
+    }
+
+    async fn gate(&self, _: &SandboxId) -> Result<Gate, Error> {
+        lock(&self.gates).pop().ok_or(Error::Declined { provider: self.name, verb: "open a gate for" })
     }
 
     async fn gone(&self, id: &SandboxId) -> Result<(), Error> {

@@ -28,6 +28,8 @@ pub struct NewConversation {
     /// Whose configuration its workspaces are made by; when absent that of whoever it was begun for, else nobody's own.
     pub agent: Option<String>,
     pub id: Option<ConversationId>,
+    /// Its workspace is asked for at once: where none could be made, it is not begun either.
+    pub provides: bool,
 }
 
 /// Of those that nobody named.
@@ -53,6 +55,9 @@ impl Engine {
             return self.inner.show(same_agent(known, asked.as_deref())?).await;
         }
         let agent = asked.clone().unwrap_or_else(|| AGENT.to_owned());
+        if new.provides {
+            self.inner.usable(&agent).await?;
+        }
         let marks = SessionMarks { name: new.name.clone(), labels: new.labels };
         let row = NewSession { id, owner: caller.owner.clone(), marks, agent, external: external.clone(), created_at };
         let row = match self.inner.store.create_session(row).await {

@@ -72,8 +72,9 @@ async fn newest(inner: &Inner, session: &SessionId, last: Option<&SandboxRow>) -
 }
 
 async fn look(inner: &Inner, id: &SandboxId) -> Result<Looked, Problem> {
+    // Before the look, so that what changes after it is told.
+    let mut head = inner.store.head();
     let Some(handle) = inner.registry.by_id(id) else {
-        let mut head = inner.store.head();
         let _told = time::timeout(LOOK, head.changed()).await;
         return Ok(Looked::Again);
     };

@@ -116,6 +116,7 @@ impl Journal {
 }
 
 /// What servers that died left.
+#[derive(Default)]
 pub(super) struct Left {
     files: Vec<PathBuf>,
     pub(super) calls: Vec<CallRow>,

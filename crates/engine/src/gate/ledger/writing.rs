@@ -1,5 +1,5 @@
-//! The task that writes the ledger: one commit for all that came in a moment. No call waits for it: what begins is in the
-//! journal, and what ended is never given up while the server lives.
+//! The task that writes the ledger: one commit for all that came in a moment. A call waits for it only where that commit is
+//! what makes it safe; what ended is never given up while the server lives.
 
 use std::{
     sync::{
@@ -31,17 +31,27 @@ const RETRY_AT_MOST: Duration = Duration::from_secs(5);
 const FLUSH: Duration = Duration::from_secs(5);
 
 pub(super) enum Order {
-    /// With the journal's file it is in.
-    Begin(CallRow, u64),
+    Begin(CallRow, Safe),
+    /// It began, and was given up before anything was sent.
+    Strike(String),
     End(SessionId, CallEnd),
     Flush(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
 }
 
+/// How a call is safe that begins.
+pub(super) enum Safe {
+    /// It is in this file of the journal.
+    Journal(u64),
+    /// When the store has it, which is told; false: it has not, and never will.
+    Told(oneshot::Sender<bool>),
+}
+
 pub(super) struct Writing {
     pub(super) store: Arc<dyn Store>,
     pub(super) shelf: Shelf,
-    pub(super) journal: Arc<Journal>,
+    /// None where the commit is what makes a call safe.
+    pub(super) journal: Option<Arc<Journal>>,
     /// Set while nothing may begin.
     pub(super) behind: Arc<AtomicBool>,
 }
@@ -52,6 +62,8 @@ struct Page {
     entries: Vec<LedgerEntry>,
     /// Of what begins: the journal's files.
     journals: Vec<u64>,
+    /// Of what begins: who waits for the commit.
+    begun: Vec<(String, oneshot::Sender<bool>)>,
     /// Of what ends.
     sessions: Vec<SessionId>,
     waiting: Vec<oneshot::Sender<()>>,
@@ -61,10 +73,14 @@ struct Page {
 impl Page {
     fn take(&mut self, order: Order) {
         match order {
-            Order::Begin(call, journal) => {
+            Order::Begin(call, safe) => {
+                match safe {
+                    Safe::Journal(file) => self.journals.push(file),
+                    Safe::Told(told) => self.begun.push((call.id.clone(), told)),
+                }
                 self.entries.push(LedgerEntry::Begin(call));
-                self.journals.push(journal);
             }
+            Order::Strike(id) => self.entries.push(LedgerEntry::Strike(id)),
             Order::End(session, end) => {
                 self.entries.push(LedgerEntry::End(end));
                 self.sessions.push(session);
@@ -74,6 +90,17 @@ impl Page {
                 self.waiting.push(done);
                 self.closing = true;
             }
+        }
+    }
+
+    /// Nobody who waits for a commit waits for the next one: those calls are not made. The store may have them all the same.
+    fn give_up(&mut self) {
+        for (id, told) in self.begun.drain(..) {
+            let begin = |entry: &&mut LedgerEntry| matches!(entry, LedgerEntry::Begin(call) if call.id == id);
+            if let Some(entry) = self.entries.iter_mut().find(begin) {
+                *entry = LedgerEntry::Strike(id);
+            }
+            told.send(false).ok();
         }
     }
 
@@ -116,7 +143,13 @@ impl Writing {
         let was_behind = self.behind.swap(full || written.is_err(), Ordering::AcqRel);
         match written {
             Ok(()) => {
-                self.journal.committed(page.journals.drain(..));
+                if let Some(journal) = &self.journal {
+                    journal.committed(page.journals.drain(..));
+                }
+                for (_, told) in page.begun.drain(..) {
+                    // Who waited may have stopped, and takes it back then.
+                    told.send(true).ok();
+                }
                 page.entries.clear();
                 let mut books = super::locked(&self.shelf);
                 page.sessions.drain(..).for_each(|session| books.unneed(&session));
@@ -126,6 +159,7 @@ impl Writing {
                 true
             }
             Err(error) => {
+                page.give_up();
                 if !was_behind {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(error, "the ledger cannot be written: no calls are let through until it can");
@@ -160,7 +194,7 @@ async fn take(page: &mut Page, inbox: &mut mpsc::UnboundedReceiver<Order>) -> bo
 async fn gather(page: &mut Page, inbox: &mut mpsc::UnboundedReceiver<Order>, time: Duration, most: usize) {
     let until = Instant::now() + time;
     while page.entries.len() < most {
-        let order = match page.waiting.is_empty() {
+        let order = match page.waiting.is_empty() && page.begun.is_empty() {
             true => timeout_at(until, inbox.recv()).await.ok().flatten(),
             false => inbox.try_recv().ok(),
         };

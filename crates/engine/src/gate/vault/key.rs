@@ -45,11 +45,21 @@ pub(super) fn read(path: &Path) -> Result<Option<Zeroizing<[u8; LENGTH]>>, Strin
     Ok(Some(key))
 }
 
-/// Whole or not at all, and never over one that is there: a torn or replaced key would cost every secret.
+/// One that was made elsewhere.
+pub(super) fn given(path: &Path) -> Result<Zeroizing<[u8; LENGTH]>, String> {
+    let bytes = Zeroizing::new(fs::read(path).map_err(|error| error.to_string())?);
+    let key = <[u8; LENGTH]>::try_from(bytes.as_slice());
+    key.map(Zeroizing::new).map_err(|_| format!("it has {} bytes instead of {LENGTH}", bytes.len()))
+}
+
 pub(super) fn make(path: &Path) -> Result<(), String> {
+    put(path, &Zeroizing::new(ids::random::<LENGTH>().map_err(|problem| problem.detail)?))
+}
+
+/// Whole or not at all, and never over one that is there: a torn or replaced key would cost every secret.
+pub(super) fn put(path: &Path, key: &[u8; LENGTH]) -> Result<(), String> {
     let new = path.with_extension("key.new");
-    let key = Zeroizing::new(ids::random::<LENGTH>().map_err(|problem| problem.detail)?);
-    let made = write_new(&new, &*key).and_then(|()| rename_new(&new, path)).and_then(|()| sync_parent(path));
+    let made = write_new(&new, key).and_then(|()| rename_new(&new, path)).and_then(|()| sync_parent(path));
     made.map_err(|error| {
         // Whatever is left of it is removed by the next try.
         drop(fs::remove_file(&new));

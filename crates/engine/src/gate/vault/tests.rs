@@ -109,3 +109,22 @@ fn placeholders_are_words_of_their_own() -> Tested {
     assert!(!others.contains(&word), "{others:?}");
     Ok(())
 }
+
+#[test]
+fn a_key_of_others_is_taken_once_and_never_replaces_one() -> Tested {
+    let (home, elsewhere) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let (file, link) = (elsewhere.path().join("data"), elsewhere.path().join("key"));
+    fs::write(&file, [7; 32])?;
+    symlink(&file, &link)?;
+    Vault::adopt(home.path(), &link)?;
+    assert_eq!(fs::read(home.path().join(KEY_FILE))?, [7; 32]);
+    assert_eq!(fs::metadata(home.path().join(KEY_FILE))?.mode() & 0o777, 0o600);
+    Vault::adopt(home.path(), &link)?;
+    for (bytes, word) in [(&[8; 32][..], "is not the key in"), (&[7; 31], "31 bytes"), (&[], "0 bytes")] {
+        fs::write(&file, bytes)?;
+        let Err(refused) = Vault::adopt(home.path(), &link) else { panic!("{bytes:?} was taken") };
+        assert!(refused.to_string().contains(word), "{refused}");
+    }
+    assert_eq!(fs::read(home.path().join(KEY_FILE))?, [7; 32]);
+    Ok(())
+}

@@ -1,6 +1,6 @@
 //! What SQLite's errors mean to those above.
 
-use sqlx::migrate::MigrateError;
+use sqlx::{migrate::MigrateError, sqlite::SqliteError};
 
 use crate::store::{Error, output};
 
@@ -9,14 +9,10 @@ const FULL: i32 = 13;
 /// `SQLITE_IOERR_SHMSIZE`: the log's shared index could not grow, which only a full disk refuses.
 const IOERR_SHMSIZE: i32 = 4874;
 
-impl From<sqlx::Error> for Error {
-    fn from(error: sqlx::Error) -> Self {
-        if is_full(&error) { Self::DiskFull } else { Self::Database(error.into()) }
-    }
-}
-
-fn is_full(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code()?.parse::<i32>().ok());
+pub(in crate::store) fn is_full(error: &sqlx::Error) -> bool {
+    let of_sqlite =
+        |error: &&(dyn sqlx::error::DatabaseError + 'static)| error.try_downcast_ref::<SqliteError>().is_some();
+    let code = error.as_database_error().filter(of_sqlite).and_then(|error| error.code()?.parse::<i32>().ok());
     // The low byte is the primary code; the rest says where it happened.
     code.is_some_and(|code| code & 0xff == FULL || code == IOERR_SHMSIZE)
 }
@@ -26,9 +22,9 @@ pub(super) fn not_unique(error: &sqlx::Error, column: &str) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation() && error.message().contains(column))
 }
 
-/// Whether it is this `CHECK` that would not have held.
-pub(super) fn against_a_rule(error: &sqlx::Error, rule: &str) -> bool {
-    error.as_database_error().is_some_and(|error| error.is_check_violation() && error.message().contains(rule))
+/// Whether it is a pool's member that was not there.
+pub(super) fn no_such_member(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.is_check_violation() && error.message().contains("one = 1"))
 }
 
 /// `ROLLBACK` found that SQLite had rolled back by itself, as it does after some failures.

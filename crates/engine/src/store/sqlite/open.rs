@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use sandbar_api::ProcessId;
 use sqlx::{
     ConnectOptions as _, SqliteConnection,
     migrate::Migrator,
@@ -15,7 +16,12 @@ use sqlx::{
 };
 use tokio::sync::watch;
 
-use super::{SqliteStore, columns, fault, processes, writer::Writer};
+use super::{
+    Pool, SqliteStore, columns, fault,
+    files::Files,
+    turns::Turns,
+    writer::{self, Writer},
+};
 use crate::store::{Error, Result, ballast::Ballast, output::Output};
 
 pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -33,7 +39,7 @@ impl SqliteStore {
     /// The caller holds the home's lock: two stores on one home would number events twice.
     pub async fn open(home: &Path) -> Result<Self> {
         let mut ballast = Ballast::find(home).map_err(fault::file)?;
-        let (connection, writing, newest) = loop {
+        let (connection, options, newest) = loop {
             match connect(home).await {
                 // Opening needs room for the log's index, and it is by opening that room can be made.
                 Err(Error::DiskFull) if ballast.give() => {}
@@ -41,7 +47,7 @@ impl SqliteStore {
             }
         };
         let (announce, head) = watch::channel(newest);
-        let reading = options(home).read_only(true).pragma("cache_size", "-500").statement_cache_capacity(24);
+        let reading = self::options(home).read_only(true).pragma("cache_size", "-500").statement_cache_capacity(24);
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .idle_timeout(READER_IDLE)
@@ -55,10 +61,11 @@ impl SqliteStore {
             Err(error) => tracing::warn!(%error, "no room can be kept for when the home's disk is full"),
         }
         let store = Self {
-            writer: Writer::start(connection, writing, announce, ballast),
+            writer: Writer::start(connection, Turns { options, ballast }, announce),
             readers,
             head,
-            output: Arc::new(Output::open(home)?),
+            output: Files(Arc::new(Output::open(home)?)),
+            home: home.to_owned(),
         };
         store.sweep().await?;
         Ok(store)
@@ -66,11 +73,11 @@ impl SqliteStore {
 
     /// Removes output whose process was pruned or whose sandbox was deleted just before the server died.
     async fn sweep(&self) -> Result<()> {
-        let found = self.on_files(Output::processes).await?;
+        let found = self.output.elsewhere(Output::processes).await?;
         for some in found.chunks(SWEEP) {
-            let living = processes::living(&self.readers, some).await?;
+            let living = living(&self.readers, some).await?;
             let gone = some.iter().filter(|id| !living.contains(id)).cloned().collect();
-            self.remove_output(gone).await?;
+            self.output.remove(gone).await?;
         }
         Ok(())
     }
@@ -100,13 +107,25 @@ async fn connect(home: &Path) -> Result<(SqliteConnection, SqliteConnectOptions,
     // `run` is the same for an executor of any kind, and for that its future is not `Send`.
     let migrated = MIGRATIONS.run_direct(None, &mut connection, false).await;
     migrated.map_err(|error| fault::migration(error, known))?;
-    let newest: i64 =
-        sqlx::query_scalar("SELECT seq FROM event_counter WHERE one = 1").fetch_one(&mut connection).await?;
-    Ok((connection, writing, columns::unsigned(newest)?))
+    let newest = writer::newest(&mut connection).await?;
+    Ok((connection, writing, newest))
 }
 
 /// Makes the file before SQLite does, whose own would be readable to others; its log and index get the same mode.
 fn private(path: &Path) -> std::io::Result<()> {
     let file = OpenOptions::new().create(true).append(true).mode(OWNER_ONLY).open(path)?;
     file.set_permissions(Permissions::from_mode(OWNER_ONLY))
+}
+
+/// Those of `ids` whose output is to be kept.
+async fn living(readers: &Pool, ids: &[ProcessId]) -> Result<Vec<ProcessId>> {
+    let ids: Vec<String> = sqlx::query_scalar(concat!(
+        "SELECT p.id FROM processes AS p JOIN sandboxes AS s ON s.id = p.sandbox
+         WHERE s.state <> 'deleted' AND p.id IN ",
+        list!("$1")
+    ))
+    .bind(columns::json(&ids)?)
+    .fetch_all(readers)
+    .await?;
+    ids.iter().map(|id| columns::parse(id)).collect()
 }

@@ -14,11 +14,11 @@ use crate::store::{
 #[async_trait]
 impl TerminalStore for SqliteStore {
     async fn start_terminal(&self, process: &ProcessId, size: TerminalSize, at: DateTime<Utc>) -> Result<()> {
-        self.output.record_size(process, &SizeChange { offset: 0, at, size }).map(drop)
+        self.output.0.record_size(process, &SizeChange { offset: 0, at, size }).map(drop)
     }
 
     async fn resize_terminal(&self, sandbox: &SandboxId, process: &ProcessId, change: SizeChange) -> Result<()> {
-        if !self.output.record_size(process, &change)? {
+        if !self.output.0.record_size(process, &change)? {
             return Ok(());
         }
         let (sandbox, process) = (sandbox.to_string(), process.to_string());
@@ -36,18 +36,18 @@ impl TerminalStore for SqliteStore {
     }
 
     async fn terminal_sizes(&self, process: &ProcessId) -> Result<Vec<SizeChange>> {
-        self.output.sizes(process)
+        self.output.0.sizes(process)
     }
 
     async fn keep_screen(&self, process: &ProcessId, checkpoint: &[u8]) -> Result<()> {
-        self.output.keep_screen(process, checkpoint)
+        self.output.0.keep_screen(process, checkpoint)
     }
 
     async fn kept_screen(&self, process: &ProcessId) -> Result<Option<Vec<u8>>> {
-        self.output.kept_screen(process)
+        self.output.0.kept_screen(process)
     }
 
     async fn read_moment(&self, process: &ProcessId, from: u64, limit: usize) -> Result<Option<Chunk>> {
-        self.output.read_moment(process, from, limit)
+        self.output.0.read_moment(process, from, limit)
     }
 }

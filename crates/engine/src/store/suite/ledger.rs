@@ -18,7 +18,7 @@ async fn made(store: &impl Store, name: &str, parent: Option<&SessionId>) -> Res
     Ok((id, session))
 }
 
-fn begin(id: &str, of: &(SandboxId, SessionId), model: &str, at: DateTime<Utc>) -> LedgerEntry {
+pub(super) fn begin(id: &str, of: &(SandboxId, SessionId), model: &str, at: DateTime<Utc>) -> LedgerEntry {
     LedgerEntry::Begin(CallRow {
         id: id.into(),
         session: of.1.clone(),
@@ -280,5 +280,19 @@ pub(in crate::store) async fn sessions_that_share_a_budget_go_together<H: Home>(
     let all = UsageQuery { by: UsageBy::Model, session: None, model: None, from: DateTime::UNIX_EPOCH, to: soon() };
     let kept = store.usage(&all).await?;
     assert_eq!(kept.iter().map(|row| row.total_tokens).sum::<u64>(), 1, "months of usage are kept, not more");
+    Ok(())
+}
+
+pub(in crate::store) async fn what_was_never_made_leaves_nothing<H: Home>(home: H) -> Outcome {
+    let store = home.open().await?;
+    let of = made(&store, "a", None).await?;
+    let before = kinds(&store).await?;
+    store.write_ledger(vec![begin("llm-1", &of, "m", now()), begin("llm-2", &of, "m", now())]).await?;
+    store.write_ledger(vec![LedgerEntry::Strike("llm-1".into()), LedgerEntry::Strike("llm-0".into())]).await?;
+    let held: Vec<_> = store.held_calls().await?.into_iter().map(|call| call.id).collect();
+    assert_eq!(held, ["llm-2"]);
+    assert_eq!(kinds(&store).await?, before);
+    store.write_ledger(vec![end("llm-2", 1, 2, 3), LedgerEntry::Strike("llm-2".into())]).await?;
+    assert_eq!(store.used(&of.1).await?, (3, 3), "what ended stands");
     Ok(())
 }

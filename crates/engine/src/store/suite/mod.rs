@@ -16,6 +16,8 @@ pub(super) mod sandboxes;
 pub(super) mod secrets;
 pub(super) mod sessions;
 pub(super) mod snapshots;
+pub(super) mod terminals;
+pub(super) mod texts;
 pub(super) mod tokens;
 pub(super) mod webhooks;
 
@@ -75,6 +77,7 @@ macro_rules! promises {
             gates::sessions_are_pruned_by_families
             ledger::a_session_keeps_its_limits_and_its_model
             ledger::calls_are_held_until_they_end_once
+            ledger::what_was_never_made_leaves_nothing
             ledger::what_is_used_counts_for_all_above
             ledger::usage_is_summed_by_model_session_and_day
             ledger::sums_do_not_overflow
@@ -120,6 +123,9 @@ macro_rules! promises {
             sessions::nothing_joins_a_deleted_one
             snapshots::they_outlive_their_origin_and_give_their_names_back
             snapshots::hidden_ones_are_told_to_nobody
+            terminals::moments_end_where_time_went_on
+            terminals::sizes_and_screens_are_kept_with_the_output
+            texts::a_nul_stops_nothing
             tokens::they_work_until_expired_or_revoked
             webhooks::webhooks_are_added_found_again_and_removed
             webhooks::a_webhooks_cursor_and_failures_are_kept

@@ -116,10 +116,10 @@ async fn sizes_are_recorded_in_the_order_in_which_they_came_to_hold() -> Tested 
     // Also one whose caller does not wait for it.
     let left = tokio::time::timeout(std::time::Duration::from_millis(10), resize(40)).await;
     assert!(left.is_err());
-    let held = terminal.guest.play(terminal.id()).ok_or("no play")?.hand.widths;
     let all =
         async || Some(engine.inner.store.terminal_sizes(&terminal.process.id).await.ok()?).filter(|all| all.len() == 5);
     let recorded = crate::tests::soon(all).await?;
+    let held = terminal.guest.play(terminal.id()).ok_or("no play")?.hand.widths;
     let recorded: Vec<_> = recorded.iter().skip(1).map(|change| u32::from(change.size.cols)).collect();
     assert_eq!(recorded, held);
     Ok(())

@@ -457,4 +457,14 @@ impl guest_server::Guest for Script {
     async fn dial(&self, request: Request<Streaming<DialRequest>>) -> Answer<Self::DialStream> {
         Ok(Response::new(super::dial::open(request.into_inner()).await?))
     }
+
+    async fn bind(&self, _request: Request<BindRequest>) -> Answer<BindReply> {
+        Err(Status::unimplemented("the script binds nothing"))
+    }
+
+    type AcceptStream = Boxed<DialReply>;
+
+    async fn accept(&self, _request: Request<Streaming<DialRequest>>) -> Answer<Self::AcceptStream> {
+        Err(Status::unimplemented("the script has no gate"))
+    }
 }
