@@ -2,8 +2,8 @@
 
 use reqwest::Method;
 use sandbar_api::{
-    CreateToken, NewToken, Pool, PoolList, Profile, SetPool, Template, TemplateList, Token, TokenList,
-    profile::ProfileList,
+    ClusterCheck, ClusterReport, CreateToken, NewToken, Pool, PoolList, Profile, SetPool, Template, TemplateList,
+    Token, TokenList, profile::ProfileList,
 };
 use serde::Deserialize;
 
@@ -57,6 +57,11 @@ impl Client {
     /// What each provider found its host able to enforce. Shaped by the providers, so JSON here.
     pub async fn host(&self) -> Result<Vec<serde_json::Value>> {
         Ok(self.get::<Host>(&["v1", "host"]).await?.reports)
+    }
+
+    /// Whether the server's cluster can hold sandboxes; may take minutes, because pods are started for it.
+    pub async fn kubernetes_check(&self, asked: &ClusterCheck) -> Result<ClusterReport> {
+        self.json(self.request(Method::GET, &["v1", "kubernetes", "check"]).query(asked)).await
     }
 
     /// The server is alive.

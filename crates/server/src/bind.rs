@@ -41,6 +41,8 @@ pub struct Options {
     pub version: &'static str,
     /// Previews are below it; `localhost` unless given.
     pub preview_domain: Option<String>,
+    /// Other servers pass connections on to this one, which were made to their ports.
+    pub shared: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -90,30 +92,58 @@ const MAX_SOCKET_PATH: usize = 107;
 
 /// Bound listeners; nobody is answered before [`Server::serve`].
 pub struct Server {
-    pub(crate) tcp: Option<Tcp>,
+    pub(crate) tcp: Option<Entrance>,
     pub(crate) socket: UnixListener,
     pub(crate) socket_path: PathBuf,
     pub(crate) router: Router,
     pub(crate) app: App,
 }
 
-pub(crate) struct Tcp {
+/// A TCP address that is ours, whoever answers there.
+pub struct Entrance {
     pub(crate) listener: TcpListener,
     pub(crate) address: SocketAddr,
     pub(crate) tls: Option<TlsAcceptor>,
 }
 
+impl Entrance {
+    pub async fn open(address: SocketAddr, tls: Option<&Tls>) -> Result<Self, BindError> {
+        if tls.is_none() && !address.ip().is_loopback() {
+            return Err(BindError::NeedsTls(address));
+        }
+        let tls = tls.map(acceptor).transpose()?;
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => BindError::AddressInUse(address),
+            _ => BindError::Tcp { address, source },
+        };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, tls })
+    }
+
+    /// With the real port when 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
 impl Server {
     pub async fn bind(engine: Engine, options: Options) -> Result<Self, BindError> {
         let tcp = match options.tcp {
-            Some(address) => Some(tcp(address, options.tls.as_ref()).await?),
+            Some(address) => Some(Entrance::open(address, options.tls.as_ref()).await?),
             None => None,
         };
+        Self::bind_on(engine, tcp, options)
+    }
+
+    /// At an address that is ours already; what the options say about it is not looked at.
+    pub fn bind_on(engine: Engine, tcp: Option<Entrance>, options: Options) -> Result<Self, BindError> {
         if let Some(tcp) = &tcp {
             engine.keep_away(tcp.address);
         }
         let socket = socket(&options.socket)?;
         let site = tcp.as_ref().map_or_else(Site::nowhere, |tcp| Site::new(tcp.address, tcp.tls.is_some()));
+        let site = if options.shared { site.shared() } else { site };
         let site = match options.preview_domain {
             Some(domain) => site.with_previews(&domain).ok_or(BindError::PreviewDomain(domain))?,
             None => site,
@@ -157,20 +187,6 @@ impl App {
             sockets: TaskTracker::new(),
         })))
     }
-}
-
-async fn tcp(address: SocketAddr, tls: Option<&Tls>) -> Result<Tcp, BindError> {
-    if tls.is_none() && !address.ip().is_loopback() {
-        return Err(BindError::NeedsTls(address));
-    }
-    let tls = tls.map(acceptor).transpose()?;
-    let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::AddrInUse => BindError::AddressInUse(address),
-        _ => BindError::Tcp { address, source },
-    };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    Ok(Tcp { listener, address, tls })
 }
 
 fn acceptor(tls: &Tls) -> Result<TlsAcceptor, BindError> {

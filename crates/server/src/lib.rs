@@ -20,6 +20,7 @@ mod routes;
 mod serve;
 mod sign_in;
 mod sse;
+mod standby;
 mod upload;
 
 #[cfg(test)]
@@ -31,7 +32,7 @@ use axum::extract::FromRef;
 use sandbar_engine::Engine;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use bind::{BindError, Options, Server, Tls};
+pub use bind::{BindError, Entrance, Options, Server, Tls};
 pub use openapi::openapi;
 
 /// What every request may reach.

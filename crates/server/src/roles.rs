@@ -25,7 +25,7 @@ const AGENT: [&str; 8] = [
 const TOOLS: &str = "/v1/sessions/{session}/mcp";
 
 /// What acts, though it begins with a GET.
-const ACTS: [&str; 2] = ["/v1/sandboxes/{sandbox}/ports/{port}", TOOLS];
+const ACTS: [&str; 3] = ["/v1/sandboxes/{sandbox}/ports/{port}", "/v1/kubernetes/check", TOOLS];
 
 /// `route` is absent where no route matched.
 pub(crate) fn permit(role: Role, method: &Method, route: Option<&str>) -> std::result::Result<(), Problem> {

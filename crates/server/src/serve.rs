@@ -29,7 +29,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
-use crate::{Server, access::Channel, bind::Tcp};
+use crate::{Server, access::Channel, bind::Entrance};
 
 /// For a TLS handshake and the first bytes of a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ impl Server {
     pub async fn serve(self, shutdown: CancellationToken) -> Result<(), io::Error> {
         let Self { tcp, socket, socket_path, router, app } = self;
         let (listener, tls) = match tcp {
-            Some(Tcp { listener, tls, .. }) => (Some(listener), tls),
+            Some(Entrance { listener, tls, .. }) => (Some(listener), tls),
             None => (None, None),
         };
         let graceful = GracefulShutdown::new();

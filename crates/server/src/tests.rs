@@ -222,7 +222,7 @@ async fn viewers_read_operators_use_admins_manage() {
             continue;
         }
         let managed = ["/v1/tokens", "/v1/webhooks", "/v1/secrets/"].iter().any(|managed| path.starts_with(managed));
-        let acts = path.contains("/ports/") || path.ends_with("/mcp");
+        let acts = path.contains("/ports/") || path.ends_with("/mcp") || path == "/v1/kubernetes/check";
         for (role, secret, refused) in [
             ("viewer", &viewer, method != "get" || managed || acts),
             ("operator", &operator, managed),

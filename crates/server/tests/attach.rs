@@ -350,8 +350,14 @@ async fn malformed(bench: &Bench) {
 
 async fn foreign(bench: &Bench) {
     let socket = bench.directory.path().join("home/second.sock");
-    let options =
-        Options { tcp: Some("127.0.0.1:0".parse().unwrap()), tls: None, socket, version: "test", preview_domain: None };
+    let options = Options {
+        tcp: Some("127.0.0.1:0".parse().unwrap()),
+        tls: None,
+        socket,
+        version: "test",
+        preview_domain: None,
+        shared: false,
+    };
     let server = Server::bind(bench.engine.clone(), options).await.unwrap();
     let address = server.tcp_address().unwrap();
     let closing = tokio_util::sync::CancellationToken::new();

@@ -66,6 +66,7 @@ impl House {
             socket,
             version: "test",
             preview_domain: None,
+            shared: false,
         };
         let server = Server::bind(bench.engine.clone(), options).await.unwrap();
         let (address, closing) = (server.tcp_address().unwrap(), CancellationToken::new());
@@ -275,6 +276,12 @@ async fn failures(house: &House) {
         fs::write(&config, wrong).unwrap();
         assert_eq!(house.call("POST", path).await, (500, error("Failed to fetch agent CRD")));
     }
+    // What is refused leaves no conversation behind that nobody would ever use.
+    let begin = "/api/sessions/never/sandbox?create=true&agent=kagent/coder";
+    assert_eq!(house.call("POST", begin).await, (500, error("Failed to fetch agent CRD")));
+    fs::write(&config, "[agents.coder]\nenabled = false\n").unwrap();
+    assert_eq!(house.call("POST", begin).await, (400, error("Workspace is not enabled for this agent")));
+    assert_eq!(house.call("GET", "/api/sessions/never").await.0, 404);
     fs::remove_file(&config).unwrap();
     let (status, made) = house.call("POST", path).await;
     assert_eq!(status, 200, "{made}");

@@ -48,7 +48,7 @@ impl Place {
         let tcp = tcp.map(|address| address.parse().unwrap());
         Server::bind(
             self.engine.clone(),
-            Options { tcp, tls, socket: socket.to_owned(), version: "test", preview_domain: None },
+            Options { tcp, tls, socket: socket.to_owned(), version: "test", preview_domain: None, shared: false },
         )
         .await
     }

@@ -18,6 +18,8 @@ pub(crate) struct Site {
     previews: String,
     /// For those who did not call it by any name; absent without TCP.
     own: Option<String>,
+    /// Whether we are called by the ports of others too, who pass their connections on to us.
+    any_port: bool,
 }
 
 /// A name below the domain of previews that was called.
@@ -42,7 +44,12 @@ impl Site {
             ip if !ip.is_unspecified() => host(ip),
             ip => host(if ip.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }),
         };
-        Self { scheme, port: address.port(), hosts, previews: PREVIEWS.to_owned(), own: Some(own) }
+        Self { scheme, port: address.port(), hosts, previews: PREVIEWS.to_owned(), own: Some(own), any_port: false }
+    }
+
+    /// With other servers before it. What a name leads to is what keeps foreign pages out, not the port.
+    pub(crate) fn shared(self) -> Self {
+        Self { any_port: true, ..self }
     }
 
     /// With previews below this domain instead of `localhost`, unless it cannot be one.
@@ -54,7 +61,14 @@ impl Site {
 
     /// Of a server without TCP: no name is ours.
     pub(crate) fn nowhere() -> Self {
-        Self { scheme: "http", port: 0, hosts: Some(Vec::new()), previews: PREVIEWS.to_owned(), own: None }
+        Self {
+            scheme: "http",
+            port: 0,
+            hosts: Some(Vec::new()),
+            previews: PREVIEWS.to_owned(),
+            own: None,
+            any_port: false,
+        }
     }
 
     /// Where a preview with this label is, for a server that can be reached there.
@@ -67,7 +81,7 @@ impl Site {
     pub(crate) fn preview(&self, uri: &Uri, headers: &HeaderMap) -> Option<PreviewHost> {
         let host = self.called(uri, headers)?;
         let label = self.label(&host.0)?.to_owned();
-        (self.hosts.is_none() || host.1 == self.port).then_some(PreviewHost { label, host })
+        (self.any_port || self.hosts.is_none() || host.1 == self.port).then_some(PreviewHost { label, host })
     }
 
     fn label<'a>(&self, host: &'a str) -> Option<&'a str> {
@@ -134,7 +148,7 @@ impl Site {
     fn host(&self, uri: &Uri, headers: &HeaderMap) -> Option<(String, u16)> {
         let (host, port) = self.called(uri, headers)?;
         match &self.hosts {
-            Some(hosts) => (port == self.port && hosts.contains(&host)).then_some((host, port)),
+            Some(hosts) => ((self.any_port || port == self.port) && hosts.contains(&host)).then_some((host, port)),
             None => self.label(&host).is_none().then_some((host, port)),
         }
     }

@@ -14,7 +14,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     fault::{Fault, KagentError, Result},
-    sessions::{ConversationPath, Nothing, OfUser, Wrapped, begun, standing, wrapped},
+    sessions::{Begin, ConversationPath, Nothing, OfUser, Wrapped, begun, standing, wrapped},
     user,
 };
 use crate::{
@@ -102,7 +102,8 @@ async fn provide(
     let session = match asked.create.unwrap_or(false) {
         true => {
             let agent = asked.agent.filter(|agent| !agent.is_empty()).ok_or_else(|| Fault::bad(NO_AGENT, None))?;
-            begun(&engine, &caller, ConversationId { user, id: Some(id.to_owned()) }, &agent, None).await?
+            begun(&engine, &caller, ConversationId { user, id: Some(id.to_owned()) }, &agent, Begin::WithSandbox)
+                .await?
         }
         false => standing(&engine, &user, id, FAILED).await?,
     };

@@ -101,24 +101,35 @@ pub(super) async fn standing(engine: &Engine, user: &str, id: &str, failed: &str
 }
 
 /// Begins it, or finds it where it was begun before.
+/// What a conversation is begun for.
+pub(super) enum Begin {
+    /// To be worked in later, under that title.
+    Alone(Option<String>),
+    WithSandbox,
+}
+
 pub(super) async fn begun(
     engine: &Engine,
     caller: &Caller,
     id: ConversationId,
     agent: &str,
-    title: Option<String>,
+    asked: Begin,
 ) -> Result<Session> {
     if workspace::check_agent(agent).is_err() {
         return Err(Fault::bad(format!("Invalid agent reference format: {agent}"), None));
     }
+    let (title, provides, failed) = match asked {
+        Begin::Alone(title) => (title, false, "Failed to create session"),
+        Begin::WithSandbox => (None, true, "Failed to create sandbox"),
+    };
     let labels = title.map(|title| (TITLE.to_owned(), title)).into_iter().collect();
     if let Err(problem) = check::labels(&labels) {
         return Err(Fault::bad("Invalid request body", Some(problem.fix)));
     }
-    let new = NewConversation { name: None, labels, agent: Some(agent.to_owned()), id: Some(id) };
+    let new = NewConversation { name: None, labels, agent: Some(agent.to_owned()), id: Some(id), provides };
     engine.begin_conversation(caller, new).await.map_err(|problem| match problem.code {
         Code::BadName => Fault::bad("Invalid request body", Some(problem.fix)),
-        _ => Fault::of(problem, "Failed to create session"),
+        _ => Fault::of(problem, failed),
     })
 }
 
@@ -151,7 +162,7 @@ async fn create(
     let agent = asked.agent_ref.filter(|agent| !agent.is_empty());
     let agent = agent.ok_or_else(|| Fault::bad("agent_ref is required", None))?;
     let (id, title) = (asked.id.filter(|id| !id.is_empty()), asked.name.filter(|name| !name.is_empty()));
-    let session = begun(&engine, &caller, ConversationId { user, id }, &agent, title).await?;
+    let session = begun(&engine, &caller, ConversationId { user, id }, &agent, Begin::Alone(title)).await?;
     Ok((StatusCode::CREATED, wrapped(session.into(), "Successfully created session")))
 }
 

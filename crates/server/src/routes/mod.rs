@@ -14,6 +14,7 @@ pub(crate) mod exec;
 pub(crate) mod files;
 mod health;
 mod host;
+mod kubernetes;
 mod life;
 mod metrics;
 mod network;
@@ -76,6 +77,7 @@ fn guarded() -> OpenApiRouter<App> {
         .merge(budgets::routes())
         .merge(usage::routes())
         .merge(host::routes())
+        .merge(kubernetes::routes())
         .merge(metrics::routes())
 }
 

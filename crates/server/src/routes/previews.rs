@@ -2,7 +2,7 @@
 
 use axum::{extract::State, http::StatusCode};
 use chrono::{TimeDelta, Utc};
-use sandbar_api::{Code, CreatePreview, CreateRouterToken, Preview, Problem, RouterToken};
+use sandbar_api::{Code, CreatePreview, CreateRouterToken, Preview, Problem, RouterToken, network::GATE_PORT};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::SandboxPath;
@@ -43,6 +43,10 @@ async fn open(
 ) -> Result<(StatusCode, axum::Json<Preview>)> {
     if request.port == 0 {
         return Err(Refused(bad_request("There is no port 0.", "Give a port from 1 to 65535.")));
+    }
+    if request.port == GATE_PORT {
+        let detail = format!("Port {GATE_PORT} is the sandbox's own way out, for programs inside only.");
+        return Err(Refused(bad_request(detail, "Give the port that a server inside listens on.")));
     }
     let sandbox = app.engine.get(&path.sandbox).await?.id;
     let place = Place { sandbox, port: request.port };

@@ -115,7 +115,8 @@ async fn provide(
     let mut session = path.session;
     if create {
         // By its name alone: what a sandbox of another session is called is no conversation.
-        let new = NewConversation { name: Some(session), agent: asked.agent, ..NewConversation::default() };
+        let new =
+            NewConversation { name: Some(session), agent: asked.agent, provides: true, ..NewConversation::default() };
         session = engine.begin_conversation(&caller, new).await?.id.to_string();
     }
     let found = engine.workspace(&caller, &session, wait).await?;

@@ -143,25 +143,32 @@ pub(crate) async fn cancelled(bench: &Bench) {
 }
 
 pub(crate) async fn late(bench: &Bench) {
-    let mut client = ProcessesClient::new(channel(bench).await);
     let bounded = |request| {
         let mut request = Request::new(request);
-        request.metadata_mut().insert("grpc-timeout", "1500m".parse().unwrap());
+        request.metadata_mut().insert("grpc-timeout", "5S".parse().unwrap());
         request
     };
-    let (mut events, pid) = begun(bench, &mut client, "late", bounded).await;
-    assert_eq!(end(&mut events).await.unwrap_err().code(), Code::DeadlineExceeded);
-    until("its death", async || !lives(&pid)).await;
-
+    let heard = async {
+        let mut client = ProcessesClient::new(channel(bench).await);
+        let (mut events, pid) = begun(bench, &mut client, "late", bounded).await;
+        assert_eq!(end(&mut events).await.unwrap_err().code(), Code::DeadlineExceeded);
+        until("its death", async || !lives(&pid)).await;
+    };
     // Of a reader that stands still too: it is the server that counts.
-    let (mut events, pid) = begun(bench, &mut client, "still", |request| {
-        let argv = request.argv.iter().map(|word| word.replace("wait", "yes")).collect();
-        bounded(ExecRequest { argv, ..request })
-    })
-    .await;
-    until("its death", async || !lives(&pid)).await;
-    assert_eq!(end(&mut events).await.unwrap_err().code(), Code::DeadlineExceeded);
+    let unheard = async {
+        let mut client = ProcessesClient::new(channel(bench).await);
+        let (mut events, pid) = begun(bench, &mut client, "still", |request| {
+            let argv = request.argv.iter().map(|word| word.replace("wait", "yes")).collect();
+            bounded(ExecRequest { argv, ..request })
+        })
+        .await;
+        until("its death", async || !lives(&pid)).await;
+        assert_eq!(end(&mut events).await.unwrap_err().code(), Code::DeadlineExceeded);
+    };
+    // At once, as each takes all of its time.
+    tokio::join!(heard, unheard);
 
+    let mut client = ProcessesClient::new(channel(bench).await);
     let mut malformed = Request::new(shell("true"));
     malformed.metadata_mut().insert("grpc-timeout", "soon".parse().unwrap());
     let refused = client.exec(malformed).await.unwrap_err();

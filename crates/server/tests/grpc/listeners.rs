@@ -44,6 +44,7 @@ impl Listener {
             socket: socket.join("s"),
             version: "test",
             preview_domain: None,
+            shared: false,
         };
         let server = Server::bind(bench.engine.clone(), options).await.unwrap();
         let (address, closing) = (server.tcp_address().unwrap(), CancellationToken::new());

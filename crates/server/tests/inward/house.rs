@@ -49,6 +49,7 @@ impl Listening {
             socket: bench.directory.path().join(format!("home/{name}.sock")),
             version: "test",
             preview_domain: None,
+            shared: false,
         };
         let server = Server::bind(bench.engine.clone(), options).await?;
         let address = server.tcp_address().unwrap();

@@ -46,8 +46,14 @@ pub(crate) async fn nowhere(bench: &Bench) {
 
 pub(crate) async fn tokens(bench: &Bench) {
     let socket = bench.directory.path().join("second.sock");
-    let options =
-        Options { tcp: Some("127.0.0.1:0".parse().unwrap()), tls: None, socket, version: "test", preview_domain: None };
+    let options = Options {
+        tcp: Some("127.0.0.1:0".parse().unwrap()),
+        tls: None,
+        socket,
+        version: "test",
+        preview_domain: None,
+        shared: false,
+    };
     let server = Server::bind(bench.engine.clone(), options).await.unwrap();
     let (address, closing) = (server.tcp_address().unwrap(), CancellationToken::new());
     let serving = tokio::spawn(server.serve(closing.clone()));

@@ -38,17 +38,20 @@ pub(crate) fn be_the_guest_if_told() {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     sandbar_guest::run(sandbar_guest::Setup {
-        sandbox_id: sandbox_id.into_string().unwrap(),
+        sandbox_id: Some(sandbox_id.into_string().unwrap()),
         version: "test".to_owned(),
-        listener: std::io::stdin().as_fd().try_clone_to_owned().unwrap(),
+        entrance: Some(sandbar_guest::Entrance::Unix(std::io::stdin().as_fd().try_clone_to_owned().unwrap())),
         uid,
         gid,
         home: "/".to_owned(),
         user: "test".to_owned(),
+        env: [].into(),
         confine: Box::new(|| Ok(())),
         group: None,
         gate: None,
         trust: None,
+        runtimes: None,
+        ends: false,
     });
 }
 
@@ -152,7 +155,14 @@ impl Bench {
         fs::write(home.join("templates/small.toml"), "max_file = 100000\n").unwrap();
         fs::create_dir(directory.path().join("files")).unwrap();
         let socket = home.join("sandbar.sock");
-        let options = Options { tcp: None, tls: None, socket: socket.clone(), version: "test", preview_domain: None };
+        let options = Options {
+            tcp: None,
+            tls: None,
+            socket: socket.clone(),
+            version: "test",
+            preview_domain: None,
+            shared: false,
+        };
         let server = Server::bind(engine.clone(), options).await.unwrap();
         let closing = CancellationToken::new();
         let serving = tokio::spawn(server.serve(closing.clone()));
