@@ -55,7 +55,7 @@ mod wire;
 
 use std::process::ExitCode;
 
-use attack::{Attack, Control, Finding};
+use attack::{Attack, Attempt, Control, Finding};
 use score::{Line, Score, say};
 use stage::{Stage, UNSHARED, recipe};
 use support::Outcome;
@@ -120,6 +120,12 @@ fn run(chosen: &str) -> Outcome<ExitCode> {
     let each = |attack: &Attack| attack.profiles.iter().map(|profile| (attack.clone(), *profile)).collect::<Vec<_>>();
     let mut attacks: Vec<_> = all().iter().flat_map(each).collect();
     attacks.retain(|(attack, profile)| attack.title(profile).contains(chosen));
+    if cluster() {
+        attacks.retain(|(attack, profile)| makes_sense_in_a_pod(attack, profile));
+        for (title, why) in OTHERWISE_IN_A_POD {
+            say(&format!("not run: {title}: {why}"));
+        }
+    }
     if attacks.is_empty() {
         return Ok(score.finish());
     }
@@ -133,6 +139,35 @@ fn run(chosen: &str) -> Outcome<ExitCode> {
     })?;
     Ok(score.finish())
 }
+
+/// Whether the sandboxes are pods.
+fn cluster() -> bool {
+    support::cluster::Cluster::chosen().is_some()
+}
+
+/// What a process inside tries by itself, in a sandbox as it usually is. The rest is about the host's side of the local
+/// provider, or about the server, which is the same whoever makes its sandboxes.
+fn makes_sense_in_a_pod(attack: &Attack, profile: &str) -> bool {
+    let by_itself = matches!(attack.attempt, Attempt::Probe(_) | Attempt::Shell(_));
+    let otherwise = |(title, _): &(&str, &str)| attack.title(profile).starts_with(&format!("{title} "));
+    by_itself && profile == "standard" && attack.with.is_empty() && !OTHERWISE_IN_A_POD.iter().any(otherwise)
+}
+
+/// What a pod rightly has and a sandbox of the local provider has not.
+const OTHERWISE_IN_A_POD: &[(&str, &str)] = &[
+    ("files/shadow_of_the_host", "an image has an /etc/shadow of its own"),
+    ("files/mounts_of_the_host", "a runtime mounts /sys and its own volumes"),
+    ("files/sys", "a runtime shows /sys, read-only"),
+    ("files/kernel_files_in_proc", "a runtime masks them by empty files"),
+    ("kernel/no_route_udp", "a pod has a route, along which its NetworkPolicy lets nothing"),
+    ("processes/priority_of_the_guest", "the guest of a pod has its workload's uid, which can slow its own guest down"),
+    (
+        "processes/processors_of_the_guest",
+        "the guest of a pod has its workload's uid, which can slow its own guest down",
+    ),
+    ("processes/cgroups", "a runtime shows a pod its own groups, read-only"),
+    ("neighbours/files_of_all_sandboxes", "there is no directory of all sandboxes"),
+];
 
 /// By these the kernel says that it was built without something; a fence says EPERM or EACCES.
 const MISSING: &[&str] = &["ENOSYS", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT", "SIGSEGV"];
@@ -152,7 +187,8 @@ async fn one(stage: &Stage, attack: &Attack, profile: &'static str) -> Line {
         Finding::Escaped(what) => return Line::Escaped(what),
         Finding::NotRun(why) => return Line::NotRun(why),
     };
-    if !attack.contained.split('|').any(|wanted| how.contains(wanted)) {
+    // A pod has other walls: that it holds is what counts there.
+    if !cluster() && !attack.contained.split('|').any(|wanted| how.contains(wanted)) {
         return Line::Failed(format!("contained by {how}, not by {}", attack.contained));
     }
     match control(stage, attack, profile, attack.control).await {
@@ -197,6 +233,10 @@ async fn control(
         Ok((place.clone(), said(&place, found?)))
     };
     match control {
+        // A cluster's own walls stay when ours are taken down, and on the host some of these would do harm.
+        Control::Without(_) | Control::Template(_) if cluster() => {
+            Ok((String::new(), Finding::not_run("it is tried with the local provider")))
+        }
         Control::Without(layers) => {
             elsewhere(format!("without {}", layers.join(" and ")), recipe(profile, attack.with, layers)).await
         }

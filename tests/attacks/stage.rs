@@ -20,7 +20,7 @@ use sandbar_client::{Client, SandboxQuery};
 use crate::{
     attack::{Attempt, Finding},
     outside::Outside,
-    support::{Outcome, Server, expect_clean, until},
+    support::{Outcome, Server, done, expect_clean, until},
 };
 
 /// What the probe program is called in a shared directory.
@@ -147,6 +147,9 @@ impl Stage {
 
     /// The same, for one that may be refused.
     pub(crate) async fn try_fresh(&self, profile: &'static str, text: &str) -> Outcome<sandbar_client::Result<Target>> {
+        if self.server.namespace.is_some() {
+            return self.try_pod(profile, text).await;
+        }
         let shared = self.directory("shared")?;
         fs::hard_link(self.scratch.join(PROGRAM), shared.join(PROGRAM))?;
         let template = self.template(text)?;
@@ -157,6 +160,25 @@ impl Stage {
         };
         let made = self.client.create(&request, None).await;
         Ok(made.map(|made| Target { id: made.sandbox.id.to_string(), shared, profile, template }))
+    }
+
+    /// On a cluster no directory is shared: the program is brought in.
+    async fn try_pod(&self, profile: &'static str, text: &str) -> Outcome<sandbar_client::Result<Target>> {
+        let template = self.template(&format!("{text}\n[kubernetes]\nstorage = \"ephemeral\"\n"))?;
+        let wanted = CreateSandbox { template: Some(template.clone()), ..CreateSandbox::default() };
+        let made = match self.client.create(&wanted, None).await {
+            Ok(made) => made,
+            Err(error) => return Ok(Err(error)),
+        };
+        let id = made.sandbox.id.to_string();
+        let program = self.scratch.join("stripped");
+        if !program.exists() {
+            done(Command::new("strip").arg("-o").arg(&program).arg(self.scratch.join(PROGRAM)))?;
+        }
+        let mut copy = self.server.command(&["cp", &program.to_string_lossy(), &format!("{id}:/workspace/{PROGRAM}")]);
+        done(&mut copy)?;
+        self.client.exec(&id, &request(&["chmod", "755", "/workspace/attacks"])).await?;
+        Ok(Ok(Target { id, shared: self.directory("unshared")?, profile, template }))
     }
 
     pub(crate) async fn delete(&self, target: &Target) -> Outcome {

@@ -145,6 +145,9 @@ pub(crate) enum Verb {
     /// Tell somebody outside when an approval waits or a process keeps dying
     #[command(subcommand)]
     Webhook(verbs::webhook::Webhook),
+    /// Install on Kubernetes, and look whether a cluster can hold sandboxes
+    #[command(subcommand)]
+    Kubernetes(verbs::kubernetes::Kubernetes),
     Doctor(verbs::doctor::Doctor),
     Completions(verbs::completions::Completions),
 }

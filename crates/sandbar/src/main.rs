@@ -26,5 +26,10 @@ fn main() -> std::process::ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == sandbar_provider_local::LAUNCHER_NAME) {
         sandbar_provider_local::launcher::main()
     }
+    let mut arguments = std::env::args_os().skip(1);
+    // Likewise the guest of a pod, which nobody types: it is no verb of the command line.
+    if arguments.next().is_some_and(|verb| verb == "guest") {
+        sandbar_provider_local::pod::main(arguments)
+    }
     dispatch::main()
 }

@@ -50,7 +50,8 @@ impl Private {
             .await
             .map_err(|error| renamed(up::engine_failure(&error), &home, theirs.as_deref().unwrap_or(&home)))?;
         let version = env!("CARGO_PKG_VERSION");
-        let options = Options { tcp: None, tls: None, socket: socket(&home), version, preview_domain: None };
+        let options =
+            Options { tcp: None, tls: None, socket: socket(&home), version, preview_domain: None, shared: false };
         let server = Server::bind(engine.clone(), options).await.map_err(|error| up::bind_failure(&error))?;
         let client = Client::unix(socket(&home))?;
         let closing = CancellationToken::new();

@@ -1,5 +1,8 @@
 //! `sandbar up`: wires provider, engine and server together and runs them until a signal.
 
+mod database;
+pub(crate) mod kubernetes;
+
 use std::{
     fs,
     io::IsTerminal as _,
@@ -11,13 +14,15 @@ use std::{
 
 use clap::ValueEnum;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sandbar_engine::{Config, Engine, OpenError};
+use sandbar_engine::{Config, Engine, OpenError, StoreAt};
+use sandbar_provider::Provider;
 use sandbar_provider_local::{Lifetime, Local};
 use sandbar_server::{BindError, Options, Server, Tls};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
+use self::database::Led;
 use crate::{
     context::{Context, socket},
     exit::{self, Failure},
@@ -39,6 +44,7 @@ const LOG: &str = "SANDBAR_LOG";
 Examples:
   sandbar up
   sandbar up --listen 0.0.0.0:7227 --tls-cert cert.pem --tls-key key.pem
+  sandbar up --provider kubernetes
   SANDBAR_LOG=debug sandbar up --log-format json")]
 pub(crate) struct Up {
     /// Where to listen; an address that is not loopback needs TLS
@@ -57,9 +63,37 @@ pub(crate) struct Up {
     #[arg(long, value_name = "DOMAIN")]
     pub preview_domain: Option<String>,
 
+    /// What makes sandboxes; the first makes those of templates that name none
+    #[arg(long = "provider", value_name = "PROVIDER", value_enum, default_value = "local")]
+    pub providers: Vec<ProviderName>,
+
+    /// Which cluster, and what is decided about it [default: kubernetes.toml in the home, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub kubernetes_config: Option<PathBuf>,
+
+    /// PostgreSQL instead of a database in the home. Servers that share one stand in for each other
+    #[arg(long, value_name = "URL", env = "SANDBAR_DATABASE", hide_env_values = true)]
+    pub database: Option<String>,
+
+    /// Where the other servers of the same database reach this one [default: where it listens]
+    #[arg(long, value_name = "HOST:PORT", requires = "database")]
+    pub advertise: Option<String>,
+
+    /// The key that secrets are sealed with, 32 bytes; for a home that has none yet
+    #[arg(long, value_name = "FILE")]
+    pub secret_key: Option<PathBuf>,
+
     /// How to log to standard error; SANDBAR_LOG chooses what [default: info]
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProviderName {
+    /// This machine's kernel
+    Local,
+    /// A cluster, through agent-sandbox
+    Kubernetes,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -98,24 +132,51 @@ pub(crate) fn raise_descriptors() {
 async fn serve(args: &Up, context: &Context) -> Result<u8, Failure> {
     // First of all: a signal during a slow start must end us properly too.
     let closing = end_on_signal()?;
+    // Before it waits for its turn to lead.
+    if args.database.is_some() && args.providers.contains(&ProviderName::Local) {
+        let what = "sandboxes of the provider `local` are on this machine alone, where other servers cannot find them";
+        return Err(Failure::usage(what).hint("Give --provider kubernetes with --database, or leave one of them out."));
+    }
     let home = context.home()?;
     make_home(&home)?;
-    let local = Local::open(home.join("local"), Lifetime::Outlives).await.map_err(|error| provider_failure(&error))?;
-    let config = Config { home: home.clone(), providers: vec![Arc::new(local)], asks: true };
-    let engine = Engine::open(config).await.map_err(|error| engine_failure(&error))?;
+    if let Some(key) = &args.secret_key {
+        Engine::adopt_key(&home, key).map_err(|error| engine_failure(&error))?;
+    }
     let tls = match (&args.tls_cert, &args.tls_key) {
         (Some(certificate), Some(key)) => Some(Tls { certificate: certificate.clone(), key: key.clone() }),
         _ => None,
     };
     let secure = tls.is_some();
+    let led = match &args.database {
+        Some(url) => match database::lead(args, url, tls.as_ref(), context.print, closing.clone()).await? {
+            Some(led) => Some(led),
+            None => return Ok(exit::OK),
+        },
+        None => None,
+    };
+    let (entrance, store) = match led {
+        Some(Led { entrance, lead }) => {
+            database::end_when_lost(lead.clone());
+            (Some(entrance), StoreAt::Postgres(lead))
+        }
+        None => (None, StoreAt::Home),
+    };
+    let shared = entrance.is_some();
+    let config = Config { home: home.clone(), providers: providers(args, &home).await?, asks: true };
+    let engine = Engine::open_on(config, store).await.map_err(|error| engine_failure(&error))?;
     let options = Options {
         tcp: Some(args.listen),
         tls,
+        shared,
         socket: socket(&home),
         version: env!("CARGO_PKG_VERSION"),
         preview_domain: args.preview_domain.clone(),
     };
-    let server = match Server::bind(engine.clone(), options).await {
+    let bound = match entrance {
+        Some(entrance) => Server::bind_on(engine.clone(), Some(entrance), options),
+        None => Server::bind(engine.clone(), options).await,
+    };
+    let server = match bound {
         Ok(server) => server,
         Err(error) => {
             engine.shutdown().await;
@@ -132,6 +193,20 @@ async fn serve(args: &Up, context: &Context) -> Result<u8, Failure> {
     served.map_err(Failure::io("the server failed"))?;
     context.print.say("stopped; sandboxes and what runs in them go on, `sandbar up` finds them again");
     Ok(exit::OK)
+}
+
+async fn providers(args: &Up, home: &Path) -> Result<Vec<Arc<dyn Provider>>, Failure> {
+    let mut providers: Vec<Arc<dyn Provider>> = Vec::new();
+    for name in &args.providers {
+        providers.push(match name {
+            ProviderName::Local => {
+                let local = Local::open(home.join("local"), Lifetime::Outlives).await;
+                Arc::new(local.map_err(|error| provider_failure(&error))?)
+            }
+            ProviderName::Kubernetes => Arc::new(kubernetes::open(home, args.kubernetes_config.as_deref()).await?),
+        });
+    }
+    Ok(providers)
 }
 
 fn announce(server: &Server, home: &Path, secure: bool, print: Printer) -> Result<(), Failure> {
@@ -174,7 +249,7 @@ fn end_on_signal() -> Result<CancellationToken, Failure> {
 }
 
 /// The engine judges and locks it, but the provider needs it first.
-fn make_home(home: &Path) -> Result<(), Failure> {
+pub(crate) fn make_home(home: &Path) -> Result<(), Failure> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(home).map_err(|error| {
         Failure::new(exit::FAILED, format!("the home {} cannot be made: {error}", home.display()))
             .hint("Give a directory of your own with --home DIR.")
@@ -207,13 +282,13 @@ fn start_log(format: LogFormat) -> Result<(), Failure> {
 }
 
 pub(crate) fn provider_failure(error: &sandbar_provider::Error) -> Failure {
-    use sandbar_provider::Error::{BadSpec, NotEnforceable};
+    use sandbar_provider::Error::{BadSpec, BadTemplate, Cluster, NoRoom, NotEnforceable};
     let failure = Failure::new(exit::FAILED, exit::chain(error));
     match error {
         NotEnforceable { fix, .. } => {
             Failure::new(exit::NOT_ENFORCEABLE, error.to_string()).hint(format!("{fix} `sandbar doctor` shows more."))
         }
-        BadSpec { fix, .. } => failure.hint(fix),
+        BadSpec { fix, .. } | BadTemplate { fix, .. } | Cluster { fix, .. } | NoRoom { fix, .. } => failure.hint(fix),
         _ => failure.hint("`sandbar doctor` says what this host can do."),
     }
 }

@@ -7,7 +7,7 @@ mod support;
 use std::{fs, process::Command};
 
 use sandbar_api::SandboxState;
-use serde_json::{Value, json};
+use serde_json::Value;
 use support::{Outcome, Server, done, installed, program, until};
 
 fn session(server: &Server, name: &str) -> Outcome<String> {
@@ -53,24 +53,8 @@ async fn what_idleness_stopped_a_tool_brings_back() -> Outcome {
     done(&mut server.command(&["create", "--name", "nap", "--template", "nap"]))?;
     let client = server.client()?;
     until("a stopped sandbox", async || Ok(client.sandbox("nap").await?.state == SandboxState::Stopped)).await?;
-    let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "0"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    let params = json!({"name": "exec", "arguments": {"command": "echo awake"}, "_meta": meta});
-    let answer = reqwest::Client::new()
-        .post(format!("{}/v1/sessions/nap/mcp", server.base()?))
-        .bearer_auth(agent(&server, "nap")?)
-        .header("accept", "application/json, text/event-stream")
-        .header("mcp-protocol-version", "2026-07-28")
-        .header("mcp-method", "tools/call")
-        .header("mcp-name", "exec")
-        .json(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}))
-        .send()
-        .await?
-        .text()
-        .await?;
+    let url = format!("{}/v1/sessions/nap/mcp", server.base()?);
+    let answer = support::tool(&url, &format!("Bearer {}", agent(&server, "nap")?), "echo awake").await?;
     assert!(answer.contains(r#""stdout":"awake\n""#), "{answer}");
     Ok(())
 }

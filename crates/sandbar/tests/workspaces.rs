@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use futures_util::{StreamExt as _, future::try_join_all, stream::FuturesUnordered};
 use sandbar_api::{SandboxState, Workspace};
 use sandbar_client::{Client, SandboxQuery, WorkspaceAsk};
-use serde_json::{Value, json};
+use serde_json::Value;
 use support::{Dice, Outcome, Server, expect_clean, expect_gapless};
 
 const CROWD: usize = 100;
@@ -91,9 +91,7 @@ async fn a_server_killed_in_the_middle_leaves_one() -> Outcome {
     assert!(cut_off > 0, "no kill came in the middle");
     let client = server.client()?;
     assert_eq!(sandboxes(&client).await?.len() as u64, ROUNDS, "and no other is left");
-    let files = std::fs::read_dir(server.home.path().join("local"))?.flatten();
-    let files = files.filter(|entry| entry.file_name().to_string_lossy().starts_with("sbx-")).count();
-    assert_eq!(files as u64, ROUNDS, "nor anything of one");
+    assert_eq!(server.made()? as u64, ROUNDS, "nor anything of one");
     expect_gapless(&client).await?;
     for round in 0..ROUNDS {
         client.delete_session(&format!("talk-{round}")).await?;
@@ -112,24 +110,9 @@ async fn from_an_empty_post_to_a_commands_result() -> Outcome {
     let http = reqwest::Client::new();
     let url = format!("{}/api/sessions/thread%2F1/sandbox?create=true&agent=kagent/coder", server.base()?);
     let place: Value = http.post(&url).bearer_auth(secret).send().await?.error_for_status()?.json().await?;
-    let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "0"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    let params = json!({"name": "exec", "arguments": {"command": "echo from inside"}, "_meta": meta});
-    let answer = http
-        .post(place["mcp_url"].as_str().ok_or("no URL")?)
-        .header("authorization", place["headers"]["Authorization"].as_str().ok_or("no header")?)
-        .header("accept", "application/json, text/event-stream")
-        .header("mcp-protocol-version", "2026-07-28")
-        .header("mcp-method", "tools/call")
-        .header("mcp-name", "exec")
-        .json(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}))
-        .send()
-        .await?
-        .text()
-        .await?;
+    let url = place["mcp_url"].as_str().ok_or("no URL")?;
+    let header = place["headers"]["Authorization"].as_str().ok_or("no header")?;
+    let answer = support::tool(url, header, "echo from inside").await?;
     assert!(answer.contains(r"from inside\n"), "{answer}");
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use sandbar_api::Code;
+use sandbar_api::{Code, network::GATE_PORT};
 use sandbar_client::{Client, Error};
 use tokio::{
     io::copy_bidirectional,
@@ -52,6 +52,9 @@ fn ports(text: &str) -> Result<Ports, String> {
     };
     if inside == 0 {
         return Err("there is no port 0 to connect to".into());
+    }
+    if inside == GATE_PORT {
+        return Err(format!("port {GATE_PORT} is the sandbox's own way out, for programs inside only"));
     }
     Ok(Ports { inside, local: local.filter(|local| *local != 0) })
 }
@@ -186,7 +189,9 @@ mod tests {
         assert_eq!(ports("8080"), pair(8080, None));
         assert_eq!(ports("8080:3000"), pair(8080, Some(3000)));
         assert_eq!(ports("8080:0"), pair(8080, None));
-        for wrong in ["", "0", "0:1", "65536", "1:65536", "a", "1:", ":1", "1:2:3", "-1", "127.0.0.1:80"] {
+        for wrong in
+            ["", "0", "0:1", "65536", "1:65536", "a", "1:", ":1", "1:2:3", "-1", "127.0.0.1:80", "7228", "7228:80"]
+        {
             assert!(ports(wrong).is_err(), "{wrong}");
         }
     }

@@ -9,6 +9,7 @@ pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod forward;
 pub(crate) mod inspect;
+pub(crate) mod kubernetes;
 pub(crate) mod life;
 pub(crate) mod look;
 pub(crate) mod mcp;

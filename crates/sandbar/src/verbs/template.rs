@@ -90,7 +90,7 @@ pub(crate) async fn template(verb: &Template, context: &Context) -> Result<u8, F
     Ok(exit::OK)
 }
 
-fn check(file: &Path) -> Result<Recipe, Failure> {
+pub(crate) fn check(file: &Path) -> Result<Recipe, Failure> {
     let shown = file.display();
     let text = std::fs::read_to_string(file).map_err(|error| {
         let code = if error.kind() == ErrorKind::NotFound { exit::NOT_FOUND } else { exit::FAILED };
@@ -113,6 +113,7 @@ fn root(root: &Root) -> String {
     match root {
         Root::Host => "host".into(),
         Root::Image { path } => format!("image {path}"),
+        Root::Oci { image } => format!("image {image}"),
     }
 }
 

@@ -1,6 +1,9 @@
 //! A real server in a home of its own, for the end-to-end tests, and a look at what it leaves on the host.
 #![expect(dead_code, reason = "each test program uses its part")]
 
+pub(crate) mod cluster;
+pub(crate) mod database;
+
 use std::{
     fs,
     io::{BufRead as _, BufReader},
@@ -11,6 +14,8 @@ use std::{
 };
 
 use sandbar_client::{Client, Patience};
+
+use self::cluster::{Cluster, Namespace};
 
 pub(crate) const SANDBAR: &str = env!("CARGO_BIN_EXE_sandbar");
 
@@ -66,6 +71,10 @@ pub(crate) struct Server {
     process: Option<Child>,
     /// What it printed on standard output.
     pub(crate) printed: Vec<String>,
+    /// Besides where to listen.
+    arguments: Vec<String>,
+    /// Where its sandboxes are, on a cluster.
+    pub(crate) namespace: Option<Namespace>,
 }
 
 impl Server {
@@ -92,15 +101,49 @@ impl Server {
     }
 
     fn with(program: PathBuf, home: Home) -> Outcome<Self> {
-        let mut server = Self { home, program, process: None, printed: vec![] };
+        let mut server = Self { home, program, process: None, printed: vec![], arguments: vec![], namespace: None };
+        if let Some(cluster) = Cluster::chosen() {
+            let namespace = Namespace::of(&cluster, server.home.path())?;
+            server = server.on(namespace, "reach = \"pod_ip\"")?;
+        }
         server.restart()?;
         Ok(server)
+    }
+
+    /// With sandboxes on a cluster, in a home where something lies before it looks; what else `kubernetes.toml` says.
+    pub(crate) fn start_on(cluster: &Cluster, more: &str, furnish: impl FnOnce(&Path) -> Outcome) -> Outcome<Self> {
+        let home = tempfile::tempdir()?;
+        fs::create_dir(home.path().join("templates"))?;
+        furnish(home.path())?;
+        let namespace = Namespace::of(cluster, home.path())?;
+        let home = Home::Ours(home);
+        let server =
+            Self { home, program: program(), process: None, printed: vec![], arguments: vec![], namespace: None };
+        let mut server = server.on(namespace, more)?;
+        server.restart()?;
+        Ok(server)
+    }
+
+    fn on(mut self, namespace: Namespace, more: &str) -> Outcome<Self> {
+        namespace.furnish(self.home.path(), more)?;
+        self.namespace = Some(namespace);
+        self.arguments = ["--provider", "kubernetes"].map(String::from).into();
+        Ok(self)
+    }
+
+    /// How many sandboxes its provider has, whatever the server knows.
+    pub(crate) fn made(&self) -> Outcome<usize> {
+        if let Some(namespace) = &self.namespace {
+            return Ok(namespace.names("sandboxclaims")?.len());
+        }
+        let files = fs::read_dir(self.home.path().join("local"))?.flatten();
+        Ok(files.filter(|entry| entry.file_name().to_string_lossy().starts_with("sbx-")).count())
     }
 
     /// Starts it, again if it was killed, and returns when it answers.
     pub(crate) fn restart(&mut self) -> Outcome {
         let mut command = Command::new(&self.program);
-        command.args(["up", "--listen", "127.0.0.1:0"]).env("SANDBAR_HOME", self.home.path());
+        command.args(["up", "--listen", "127.0.0.1:0"]).args(&self.arguments).env("SANDBAR_HOME", self.home.path());
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::from(self.log()?)).spawn()?;
         let stdout = process.stdout.take().ok_or("no stdout")?;
         self.process = Some(process);
@@ -280,7 +323,7 @@ pub(crate) async fn expect_gapless(client: &Client) -> Outcome<u64> {
 
 /// Waits for a condition, with a deadline: what is awaited is checked, not hoped for.
 pub(crate) async fn until<F: AsyncFnMut() -> Outcome<bool>>(what: &str, mut condition: F) -> Outcome {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(90);
     while !condition().await? {
         if Instant::now() > deadline {
             return Err(format!("waited in vain: {what}").into());
@@ -300,4 +343,23 @@ pub(crate) fn expect_counted(seen: &[u8]) -> Outcome {
         assert_eq!(*line, number.to_string(), "line {number} is missing or came twice");
     }
     Ok(())
+}
+
+/// Runs a command by the tool `exec` of MCP, as a client of its newest revision does, and gives the whole answer.
+pub(crate) async fn tool(url: &str, authorization: &str, command: &str) -> Outcome<String> {
+    let meta = serde_json::json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "0"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let params = serde_json::json!({"name": "exec", "arguments": {"command": command}, "_meta": meta});
+    let request = reqwest::Client::new()
+        .post(url)
+        .header("authorization", authorization)
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "tools/call")
+        .header("mcp-name", "exec")
+        .json(&serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
+    Ok(request.send().await?.text().await?)
 }

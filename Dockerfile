@@ -1,0 +1,22 @@
+# The image of server and guest: one static file and nothing else.
+#
+#   docker build -t sandbar:latest .                            builds the program first; needs BuildKit, or podman
+#   docker build -t sandbar:latest --target prebuilt -f Dockerfile DIRECTORY    takes the program sandbar that lies there
+
+FROM scratch AS base
+USER 1000:1000
+ENTRYPOINT ["/sandbar"]
+CMD ["--help"]
+
+# Before the build, which an engine without BuildKit would begin otherwise.
+FROM base AS prebuilt
+COPY sandbar /sandbar
+
+FROM rust:1.95-bookworm AS build
+WORKDIR /src
+COPY . .
+RUN cargo build --release --locked -p sandbar \
+ && install -D -m 0755 "target/$(rustc --print host-tuple)/release/sandbar" /out/sandbar
+
+FROM base
+COPY --from=build /out/sandbar /sandbar
