@@ -1,15 +1,19 @@
 # make run    builds and starts Sandbar, prints a link
 # make test   installs what the tests need and runs them all
+# make test-kubernetes  a whole cluster of one node, and what needs one on it; with KUBECONFIG set, on that one
+# make image  the container image of server and guests, with docker or podman
 # make attacks  tries to break out, as this user and as an ordinary one; ATTACK=part-of-a-name chooses
 # make lint   format, clippy, dependency policy
 # make fuzz   each fuzz target for FUZZ_SECONDS (60); make test gives each one second
 # make corpus real programs inside a sandbox
 # make bench  measures against peers on this machine
+# make bench-kubernetes  measures claims on a cluster of its own against the controller's word
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 TUPLE := $(shell rustc --print host-tuple 2>/dev/null)
 RELEASE := target/$(TUPLE)/release/sandbar
+DOCKER := $(shell command -v docker || command -v podman)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # A package is installed only when its program is missing, so that a second run needs no network.
@@ -22,7 +26,7 @@ define wish
 	@PATH="$$PATH:/usr/sbin" command -v $(1) >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq $(2); } || echo "not installed: $(1)"
 endef
 
-.PHONY: help run build build-needs test test-needs test-user attacks attacks-user lint fuzz corpus bench bench-needs
+.PHONY: help run build build-needs image test test-kubernetes test-needs kubernetes-needs test-user attacks attacks-user lint fuzz corpus bench bench-kubernetes bench-needs
 
 help:
 	@sed -n 's/^# make/make/p' $(MAKEFILE_LIST)
@@ -35,6 +39,11 @@ build: build-needs
 
 run: build
 	$(RELEASE) up
+
+image: build
+	@[ -n "$(DOCKER)" ] || { echo "make image: neither docker nor podman is installed" >&2; exit 1; }
+	mkdir -p target/image && install -m 0755 $(RELEASE) target/image/sandbar
+	$(DOCKER) build -t sandbar:latest --target prebuilt -f Dockerfile target/image
 
 # busybox makes the test image, setpriv becomes an ordinary user, unshare makes a host without user namespaces.
 test-needs: build-needs
@@ -54,15 +63,22 @@ test-needs: build-needs
 	$(call wish,htop,htop)
 	$(call wish,ssh,openssh-client)
 	$(call wish,chromium,chromium)
+	$(call wish,tinyproxy,tinyproxy-bin)
+	$(call wish,microsocks,microsocks)
 	@[ ! -d /run/systemd/system ] || command -v /usr/sbin/sshd >/dev/null || echo "not installed: sshd, whose package would start a service"
 	@[ -d /run/systemd/system ] || command -v /usr/sbin/sshd >/dev/null || \
 	  { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq openssh-server; } || echo "not installed: sshd"
+	@[ ! -d /run/systemd/system ] || [ -n "$(POSTGRES)" ] || echo "not installed: PostgreSQL, whose package would start a service"
+	@[ -d /run/systemd/system ] || [ -n "$(POSTGRES)" ] || \
+	  { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq postgresql; } || echo "not installed: PostgreSQL"
 	@[ -d "$(CLAUDE_CODE)" ] || $(INSTALL_CLAUDE_CODE) || echo "not installed: Claude Code, which the terminals' tests run"
 	@[ -d "$(WEBHOOK_VERIFIER)" ] || $(INSTALL_WEBHOOK_VERIFIER) || echo "not installed: standardwebhooks, which verifies what webhooks sign"
 	@[ -d "$(MCP_CLIENT)" ] || $(INSTALL_MCP_CLIENT) || echo "not installed: mcp, the client that the tests of MCP run"
 	@[ -d "$(MCP_INSPECTOR)" ] || $(INSTALL_MCP_INSPECTOR) || echo "not installed: the MCP inspector, which the tests of MCP run"
 	@[ -d "$(AGENT_SANDBOX)" ] || $(INSTALL_AGENT_SANDBOX) || echo "not installed: k8s-agent-sandbox, the client that drives sandboxd and the router, and grpcio-tools, which makes clients of gRPC"
 	@[ -d "$(PYTHON_PACKAGES)/openai" ] || $(INSTALL_PYTHON_PACKAGES) || echo "not installed: the Python packages that the gate's tests run"
+
+POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/postgres)
 
 # What runs inside sandboxes is the system's Python, whatever else is first in PATH. Renamed last, so that half is nothing.
 PYTHON_PACKAGES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/python
@@ -102,6 +118,22 @@ INSTALL_CLAUDE_CODE = { rm -rf "$(CLAUDE_CODE).part" && \
 test: test-needs
 	cargo test --locked --workspace
 	$(MAKE) test-user attacks-user
+	@command -v go >/dev/null || echo "not run: make test-kubernetes: Go, which builds the cluster, is not installed"
+
+# What the cluster is made of, ahead of its tests.
+kubernetes-needs:
+	@if [ -z "$$KUBECONFIG" ] && command -v go >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  tests/cluster/cluster needs --gvisor && tests/cluster/machine; fi
+
+test-kubernetes: test-needs
+	@if [ -z "$$KUBECONFIG" ] && ! command -v go >/dev/null; then \
+	  echo "not run: test-kubernetes: Go, which builds the cluster, is not installed"; \
+	elif [ -z "$$KUBECONFIG" ] && [ "$$(id -u)" != 0 ]; then \
+	  echo "not run: test-kubernetes: a cluster is made by root"; \
+	else tests/cluster/tests $(TEST); fi
+
+# What was built, as `make test` builds it: for one package alone its dependencies would be built with other features.
+BUILT := cargo test --locked --workspace --no-run --message-format=json
 
 # The provider suite and the corpus once more as somebody with no privilege at all. Programs are copied: the tree may be
 # unreadable.
@@ -109,8 +141,8 @@ test-user: test-needs
 	@set -e; if [ "$$(id -u)" != 0 ]; then echo "not run: provider tests as another user: this is an ordinary user already"; exit 0; fi; \
 	place=$$(mktemp -d); trap 'rm -rf "$$place"' EXIT; chmod 755 "$$place"; mkdir -m 1777 "$$place/tmp"; \
 	for name in suite corpus; do \
-	  program=$$(cargo test --locked -p sandbar-provider-local --test $$name --no-run --message-format=json 2>/dev/null \
-	    | sed -n 's/.*"executable":"\([^"]*'$$name'[^"]*\)".*/\1/p' | tail -n 1); \
+	  program=$$($(BUILT) --test $$name 2>/dev/null \
+	    | sed -n '/crates\/provider-local\//s/.*"executable":"\([^"]*'$$name'[^"]*\)".*/\1/p' | tail -n 1); \
 	  cp "$$program" "$$place/$$name"; chmod 755 "$$place/$$name"; \
 	  echo "the provider's $$name as an ordinary user:"; \
 	  (cd "$$place" && setpriv --reuid 65534 --regid 65534 --clear-groups env -i PATH="$$PATH" TMPDIR="$$place/tmp" "./$$name"); \
@@ -118,13 +150,13 @@ test-user: test-needs
 
 # tar, prlimit, taskset and unshare are the attackers' tools, and those of the controls.
 attacks: test-needs
-	cargo test --locked -p sandbar --test attacks -- $(ATTACK)
+	cargo test --locked --workspace --test attacks -- $(ATTACK)
 	$(MAKE) attacks-user
 
 attacks-user: test-needs
 	@set -e; if [ "$$(id -u)" != 0 ]; then echo "not run: attacks as another user: this is an ordinary user already"; exit 0; fi; \
 	place=$$(mktemp -d); trap 'rm -rf "$$place"' EXIT; chmod 755 "$$place"; mkdir -m 1777 "$$place/tmp"; \
-	built=$$(cargo test --locked -p sandbar --test attacks --no-run --message-format=json 2>/dev/null); \
+	built=$$($(BUILT) --test attacks 2>/dev/null); \
 	for name in attacks sandbar; do \
 	  program=$$(sed -n 's/.*"executable":"\([^"]*\/'$$name'[^"\/]*\)".*/\1/p' <<<"$$built" | tail -n 1); \
 	  cp "$$program" "$$place/$$name"; chmod 755 "$$place/$$name"; \
@@ -162,3 +194,7 @@ bench-needs: build-needs
 bench: bench-needs build
 	cargo build --release --locked -p sandbar-gateway --example load
 	python3 bench/run.py $(RELEASE)
+
+bench-kubernetes: bench-needs build
+	cargo build --release --locked -p agent-sandbox --example claims
+	python3 bench/kubernetes.py $(RELEASE)

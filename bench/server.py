@@ -18,15 +18,16 @@ class Refused(RuntimeError):
 class Server:
     """A server whose home is below `place`, reached over its Unix socket."""
 
-    def __init__(self, binary, place=None, templates={}, files={}):
+    def __init__(self, binary, place=None, templates={}, files={}, inside=[], more=[], log=None):
+        """`inside` is what its command line begins with, `more` what it ends with."""
         self.home = tempfile.mkdtemp(prefix="sandbar-bench-", dir=place)
         os.mkdir(os.path.join(self.home, "templates"))
         for name, text in {**{f"templates/{name}.toml": text for name, text in templates.items()}, **files}.items():
             with open(os.path.join(self.home, name), "w") as file:
                 file.write(text)
         self.process = subprocess.Popen(
-            [binary, "--home", self.home, "up", "--listen", "127.0.0.1:0"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            [*inside, binary, "--home", self.home, "up", "--listen", "127.0.0.1:0", *more],
+            stdout=subprocess.PIPE, stderr=open(log, "wb") if log else subprocess.DEVNULL)
         self.path = os.path.join(self.home, "sandbar.sock")
         deadline = time.monotonic() + START_SECONDS
         while not os.path.exists(self.path):
