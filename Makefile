@@ -83,12 +83,13 @@ POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/postgres)
 # What runs inside sandboxes is the system's Python, whatever else is first in PATH. Renamed last, so that half is nothing.
 PYTHON_PACKAGES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/python
 INSTALL_PYTHON_PACKAGES = { rm -rf "$(PYTHON_PACKAGES).part" && \
-	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(PYTHON_PACKAGES).part" openai anthropic requests websockets && \
+	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(PYTHON_PACKAGES).part" \
+	  openai==3.49.0 anthropic==2.8.0 requests==2.34.2 websockets==17.4 && \
 	mv "$(PYTHON_PACKAGES).part" "$(PYTHON_PACKAGES)"; }
 
 WEBHOOK_VERIFIER := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/standardwebhooks
 INSTALL_WEBHOOK_VERIFIER = { rm -rf "$(WEBHOOK_VERIFIER).part" && \
-	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(WEBHOOK_VERIFIER).part" standardwebhooks && \
+	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(WEBHOOK_VERIFIER).part" standardwebhooks==1.1.0 && \
 	mv "$(WEBHOOK_VERIFIER).part" "$(WEBHOOK_VERIFIER)"; }
 
 MCP_CLIENT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/mcp
@@ -112,7 +113,7 @@ INSTALL_MCP_INSPECTOR = { rm -rf "$(MCP_INSPECTOR).part" && \
 # Its program comes in a package of its own: none of their scripts has to run.
 CLAUDE_CODE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/claude
 INSTALL_CLAUDE_CODE = { rm -rf "$(CLAUDE_CODE).part" && \
-	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$(CLAUDE_CODE).part" @anthropic-ai/claude-code && \
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$(CLAUDE_CODE).part" @anthropic-ai/claude-code@2.1.325 && \
 	mv "$(CLAUDE_CODE).part" "$(CLAUDE_CODE)"; }
 
 test: test-needs

@@ -53,9 +53,11 @@ fn shells_and_listings() {
     if !can_run("shells_and_listings", &["tmux", "bash", "ls"]) {
         return;
     }
-    let pane = Pane::start("PS1='> ' bash --norc --noprofile -i");
+    // Its prompt counts the commands: what is typed before the next one stands is edited by the terminal, not by bash.
+    let pane = Pane::start("PS1='\\#> ' bash --norc --noprofile -i");
+    agree(&pane, "1>");
     pane.tmux(&["send-keys", "ls --color=always /usr /usr/lib | head -60; echo listed", "Enter"]);
-    agree(&pane, "listed");
+    agree(&pane, "2>");
     pane.tmux(&[
         "send-keys",
         "echo a long line that will be edited and wrapped around the right edge of it all, yes",
