@@ -17,8 +17,9 @@ use crate::{
 const ONE: &[&str] = &["standard"];
 /// Open questions of one sandbox at a time.
 const MOST: u32 = 32;
-/// How long more of them could come.
+/// How long more of them could come, and for how long few of them are waited for.
 const WATCHED: Duration = Duration::from_secs(3);
+const AWAITED: Duration = Duration::from_secs(60);
 const ASKS: &str = "[network]\nask = [\"asked.out.test:*\", \"*.asked.out.test:*\"]\n";
 
 pub(crate) fn all() -> Vec<Attack> {
@@ -228,8 +229,8 @@ async fn from_inside(stage: &Stage, target: &Target) -> Outcome<Finding> {
         );
         for steps in [
             tunnel(format!("{name}:{port}"), vec![Step::send(format!("POST {path} HTTP/1.1\r\n{head}"))]),
-            vec![Step::send(format!("POST http://{name}:{port}{path} HTTP/1.1\r\n{head}")), Step::Rest(SILENCE)],
-            vec![Step::send(format!("POST {path} HTTP/1.1\r\n{head}")), Step::Rest(SILENCE)],
+            vec![Step::send(format!("POST http://{name}:{port}{path} HTTP/1.1\r\n{head}")), Step::Answer(SILENCE)],
+            vec![Step::send(format!("POST {path} HTTP/1.1\r\n{head}")), Step::Answer(SILENCE)],
         ] {
             let heard = stage.wire(&wide, &steps).await?;
             let last = heard.rsplit("HTTP/1.1 ").next().and_then(|rest| rest.get(..3)).unwrap_or("0");
@@ -333,13 +334,14 @@ async fn same_host(stage: &Stage, target: &Target) -> Outcome<Finding> {
 /// So many different questions at a time; nobody reads more than a few, and nobody else has to wait.
 async fn questions(stage: &Stage, target: &Target, number: usize) -> Outcome<Finding> {
     let made = stage.fresh(target.profile, &recipe(target.profile, ASKS, &[])).await?;
+    let (patience, hold) = if number > MOST as usize { (WATCHED, "6000") } else { (AWAITED, "120000") };
     let text = format!("CONNECT n{{}}.asked.out.test:{} HTTP/1.1\r\nHost: x\r\n\r\n", stage.outside.plain);
     let argv = [
         "/workspace/attacks",
         "--inside",
         "crowd",
         &number.to_string(),
-        "6000",
+        hold,
         &sandbar_api::bytes::encode(text.as_bytes()),
     ];
     let argv = argv.map(str::to_owned).to_vec();
@@ -350,7 +352,7 @@ async fn questions(stage: &Stage, target: &Target, number: usize) -> Outcome<Fin
     let mut slowest = Duration::ZERO;
     // Each is written down before it is open, so that the last ones may be a moment behind.
     let watched = Instant::now();
-    while most < number && watched.elapsed() < WATCHED {
+    while most < number && watched.elapsed() < patience {
         let begun = Instant::now();
         most = most.max(open(stage, &made).await?.len());
         slowest = slowest.max(begun.elapsed());

@@ -75,7 +75,7 @@ fn counted(stage: &Stage, before: usize) -> (u64, usize) {
 }
 
 async fn call(stage: &Stage, target: &Target, request: String) -> Outcome<String> {
-    stage.wire(target, &[Step::send(request), Step::Rest(3000)]).await
+    stage.wire(target, &[Step::send(request), Step::Answer(3000)]).await
 }
 
 /// Each request by an agent whose budget is used up, or who has none: whether the vendor was asked at all.

@@ -13,7 +13,7 @@ use crate::{
     names::RULES,
     stage::{Stage, Target, recipe},
     support::{Outcome, text, until},
-    wire::{SILENCE, Step, block, frame, get, status, tunnel},
+    wire::{SILENCE, Step, block, frame, get, status, tunnel_until},
 };
 
 const ONE: &[&str] = &["standard"];
@@ -21,7 +21,8 @@ const ONE: &[&str] = &["standard"];
 const SHARE: u64 = 96 * 1024;
 /// Connections of one sandbox, and what else a server has open meanwhile.
 const DESCRIPTORS: usize = 512 * 2 + 300;
-const PROMPT: Duration = Duration::from_secs(3);
+/// Less than the gate waits for a head, after which whoever a crowd holds up would be let go.
+const PROMPT: Duration = Duration::from_secs(20);
 
 pub(crate) fn all() -> Vec<Attack> {
     let gate = |name, act, place, control| {
@@ -51,7 +52,7 @@ async fn others(stage: &Stage, target: &Target) -> Outcome<Result<String, String
     let (mark, port) = (stage.mark(), stage.outside.plain);
     let begun = Instant::now();
     let request = get(&format!("http://open.out.test:{port}/{mark}"), "x");
-    let heard = stage.wire(target, &[Step::send(request), Step::Rest(SILENCE)]).await?;
+    let heard = stage.wire(target, &[Step::send(request), Step::Answer(SILENCE)]).await?;
     let neighbour = begun.elapsed();
     let begun = Instant::now();
     stage.client.sandbox(&target.id).await?;
@@ -61,11 +62,11 @@ async fn others(stage: &Stage, target: &Target) -> Outcome<Result<String, String
     Ok(if fine { Ok(said) } else { Err(format!("{said}, {}", status(&heard))) })
 }
 
-/// A culprit that opens all it can and holds it.
+/// A culprit that opens all it can and holds it for as long as the others are looked at.
 async fn crowd(stage: &Stage, target: &Target, opening: &str) -> Outcome<Finding> {
     let culprit = stage.fresh(target.profile, &recipe(target.profile, RULES, &[])).await?;
     let (before, memory) = (descriptors(stage)?, stage.server.resident()?);
-    let argv = ["/workspace/attacks", "--inside", "crowd", "10000", "8000", &encode(opening.as_bytes())];
+    let argv = ["/workspace/attacks", "--inside", "crowd", "10000", "60000", &encode(opening.as_bytes())];
     let request = StartProcess { argv: argv.map(str::to_owned).to_vec(), ..StartProcess::default() };
     let process = stage.client.start_process(&culprit.id, &request).await?.id.to_string();
     until(
@@ -107,10 +108,13 @@ async fn unbounded_connections(stage: &Stage, _: &Target) -> Outcome<Finding> {
     let program = stage.scratch.join("attacks");
     let number = "600";
     let ran = tokio::task::spawn_blocking(move || {
-        Command::new(program).args(["--inside", "crowd", number, "300", "", &place]).output()
+        Command::new(program).args(["--inside", "crowd", number, "300", "", &place, "within:30"]).output()
     });
     let said = text(&ran.await??.stdout);
-    let taken = stage.outside.connections("plain") - before;
+    let taken = || stage.outside.connections("plain") - before;
+    // Connected is not yet taken.
+    let _late = until("all are taken", async || Ok(taken() >= 600)).await;
+    let taken = taken();
     Ok(if taken >= 600 {
         Finding::escaped(format!("{taken} were taken"))
     } else {
@@ -160,17 +164,17 @@ async fn short_head(stage: &Stage, target: &Target) -> Outcome<Finding> {
         opening(stage, &mark),
         Step::Many(50, b"X-More: and more\r\n".to_vec()),
         Step::send("Connection: close\r\n\r\n"),
-        Step::Rest(SILENCE),
+        Step::Answer(SILENCE),
     ];
     weighed(stage, target, &steps, &mark).await
 }
 
 /// On a terminated connection, since a tunnel's HTTP/2 is not the gate's.
-async fn in_http2(stage: &Stage, target: &Target, then: Vec<Step>, mark: &str) -> Outcome<Finding> {
+async fn in_http2(stage: &Stage, target: &Target, then: Vec<Step>, end: Step, mark: &str) -> Outcome<Finding> {
     let mut steps = vec![Step::Tls("judged.out.test", "h2"), Step::send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")];
     steps.push(Step::Send(frame(4, 0, 0, &[])));
     steps.extend(then);
-    let steps = tunnel(format!("judged.out.test:{}", stage.outside.tls), steps);
+    let steps = tunnel_until(format!("judged.out.test:{}", stage.outside.tls), steps, end);
     let found = weighed(stage, target, &steps, mark).await?;
     Ok(match others(stage, target).await? {
         Err(others) => Finding::escaped(others),
@@ -198,7 +202,7 @@ async fn continuations(stage: &Stage, target: &Target) -> Outcome<Finding> {
         Step::Many(5000, frame(9, 0, 1, &more)),
         Step::Send(frame(9, 4, 1, &[])),
     ];
-    in_http2(stage, target, then, &mark).await
+    in_http2(stage, target, then, Step::Rest(SILENCE), &mark).await
 }
 
 /// Each request is cancelled before it can be answered, so that no limit of concurrent ones is reached.
@@ -207,7 +211,7 @@ async fn resets(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let one =
         |stream: u32| [frame(1, 5, stream, &fields(stage, "/open/reset")), frame(3, 0, stream, &[0, 0, 0, 8])].concat();
     let then = (0..6).map(|part| Step::Send((0..400).flat_map(|n| one(1 + 2 * (part * 400 + n))).collect())).collect();
-    let found = in_http2(stage, target, then, &mark).await?;
+    let found = in_http2(stage, target, then, Step::Rest(SILENCE), &mark).await?;
     let opened = stage.outside.connections("tls") - before;
     Ok(match found {
         Finding::Contained(_) if opened > DESCRIPTORS => {
@@ -221,7 +225,7 @@ async fn resets(stage: &Stage, target: &Target) -> Outcome<Finding> {
 async fn one_stream(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let mark = stage.mark();
     let then = vec![Step::Send(frame(1, 5, 1, &fields(stage, &format!("/open/{mark}"))))];
-    in_http2(stage, target, then, &mark).await
+    in_http2(stage, target, then, Step::Answer(SILENCE), &mark).await
 }
 
 /// A server that never ends, and fifty clients that look away.
@@ -248,7 +252,7 @@ async fn answers(stage: &Stage, target: &Target) -> Outcome<Finding> {
 
 async fn read_answer(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let request = get(&format!("http://open.out.test:{}/endless", stage.outside.plain), "x");
-    let heard = stage.wire(target, &[Step::send(request), Step::Rest(SILENCE)]).await?;
+    let heard = stage.wire(target, &[Step::send(request), Step::Answer(SILENCE * 40)]).await?;
     Ok(if heard.len() > 500_000 {
         Finding::escaped(format!("{} bytes came", heard.len()))
     } else {
@@ -284,7 +288,7 @@ async fn short_body(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let before = stage.outside.upstream.seen().len();
     let body = "{\"model\":\"small\",\"max_tokens\":2,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}";
     let request = format!("{CALL}Content-Length: {}\r\n\r\n{body}", body.len());
-    let heard = stage.wire(target, &[Step::send(request), Step::Rest(3000)]).await?;
+    let heard = stage.wire(target, &[Step::send(request), Step::Answer(3000)]).await?;
     let sent = stage.outside.upstream.seen().len() - before;
     Ok(if sent > 0 { Finding::escaped("it was sent") } else { Finding::contained(heard) })
 }
@@ -299,7 +303,7 @@ async fn refused(stage: &Stage, target: &Target, connections: u32, each: usize) 
     let (before, memory) = (kept(stage)?, stage.server.resident()?);
     let send = Step::Many(each, b"GET http://denied.out.test/ HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()).word();
     let last = Step::send(get("http://denied.out.test/", "x")).word();
-    let said = stage.client_inside(&culprit, "storm", &[&connections.to_string(), &send, &last, "rest:2000"]).await?;
+    let said = stage.client_inside(&culprit, "storm", &[&connections.to_string(), &send, &last, "answer:2000"]).await?;
     let others = others(stage, target).await;
     let taken = stage.server.resident()?.saturating_sub(memory);
     let log = text(&stage.server.command(&["net", "log", &culprit.id]).output()?.stdout);

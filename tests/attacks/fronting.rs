@@ -162,7 +162,7 @@ async fn plain_good(stage: &Stage, target: &Target) -> Outcome<Finding> {
 async fn plain(stage: &Stage, target: &Target, head: &str) -> Outcome<Finding> {
     let (mark, port) = (stage.mark(), stage.outside.plain);
     let request = format!("GET http://open.out.test:{port}/{mark} HTTP/1.1\r\n{head}\r\nConnection: close\r\n\r\n");
-    stage.wire(target, &[Step::send(request), Step::Rest(SILENCE)]).await?;
+    stage.wire(target, &[Step::send(request), Step::Answer(SILENCE)]).await?;
     let heads: String = stage.outside.with(&mark).iter().flat_map(|one| one.heads.clone()).collect();
     let hosts: Vec<&str> = heads.lines().filter(|line| line.to_ascii_lowercase().starts_with("host:")).collect();
     let asked = head.trim_start_matches("Host: ").split("\r\n").next().unwrap_or_default();

@@ -25,7 +25,7 @@ const PORT: u16 = 3000;
 pub(crate) const SHARE: u64 = 48 * 1024;
 /// Of what waits for one reader, in KiB: both ends of the way and the window between them.
 const WAITING: u64 = 3 * 1024;
-pub(crate) const PROMPT: Duration = Duration::from_secs(5);
+pub(crate) const PROMPT: Duration = Duration::from_secs(30);
 
 pub(crate) fn all() -> Vec<Attack> {
     let doing = |name, act, place, control| {
@@ -68,7 +68,7 @@ async fn ways(stage: &Stage, target: &Target, said: &[u8], how: &str) -> Outcome
         format!("GET {path}{how} HTTP/1.1\r\nHost: {}-{PORT}.localhost:{port}\r\n{operator}\r\n\r\n", target.id);
     let router = format!(
         "GET /router{path}{how} HTTP/1.1\r\nHost: {address}\r\n{operator}\r\nX-Sandbox-ID: {}\r\nX-Sandbox-Port: {PORT}\r\n\
-         X-Sandbox-Timeout: 3\r\n\r\n",
+         X-Sandbox-Timeout: 30\r\n\r\n",
         target.id
     );
     Ok(vec![("preview", preview), ("router", router)])
@@ -187,7 +187,8 @@ async fn endless_head(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let mut statuses = vec![];
     for said in [line.as_slice(), b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"] {
         let (_, router) = ways(stage, target, said, "?on").await?.pop().ok_or("no way")?;
-        let answer = heard(stage, &router)?;
+        // It never ends, and whoever asks does not wait for that.
+        let answer = heard(stage, &router.replacen("Timeout: 30", "Timeout: 3", 1))?;
         statuses.push(answer.split_whitespace().nth(1).unwrap_or("nothing").to_owned());
     }
     let taken = stage.server.resident()?.saturating_sub(before);
@@ -295,6 +296,7 @@ async fn at_crowd(
     port: u16,
     number: &str,
     opening: &str,
+    within: &str,
 ) -> Outcome<(Duration, String)> {
     let argv = [
         "/workspace/attacks",
@@ -304,6 +306,7 @@ async fn at_crowd(
         "4000",
         &encode(opening.as_bytes()),
         &format!("at:127.0.0.1:{port}"),
+        &format!("within:{within}"),
     ];
     let request = StartProcess { argv: argv.map(str::to_owned).to_vec(), ..StartProcess::default() };
     let process = stage.client.start_process(&target.id, &request).await?.id.to_string();
@@ -317,7 +320,7 @@ async fn at_crowd(
 
 async fn crowd(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let before = guests_memory(stage);
-    let (took, said) = at_crowd(stage, target, 8888, "2000", "GET / HTTP/1.1\r\nX-Slow: {}").await?;
+    let (took, said) = at_crowd(stage, target, 8888, "2000", "GET / HTTP/1.1\r\nX-Slow: {}", "3").await?;
     let taken = guests_memory(stage).saturating_sub(before);
     let headers = [host(stage)?, bearer(&stage.token), format!("X-Sandbox-ID: {}", target.id)];
     let (after, _) = ask(stage, "GET /router/", &headers, "")?;
@@ -329,7 +332,7 @@ async fn crowd(stage: &Stage, target: &Target) -> Outcome<Finding> {
 /// One that takes whoever comes.
 async fn crowd_bare(stage: &Stage, target: &Target) -> Outcome<Finding> {
     serve(stage, target).await?;
-    let (_, said) = at_crowd(stage, target, PORT, "700", "GET / HTTP/1.1\r\nX-Slow: {}").await?;
+    let (_, said) = at_crowd(stage, target, PORT, "700", "GET / HTTP/1.1\r\nX-Slow: {}", "30").await?;
     Ok(if said.contains("opened 700:") { Finding::escaped("700 were taken") } else { Finding::contained(said) })
 }
 
@@ -345,7 +348,7 @@ async fn uploaded(stage: &Stage, target: &Target, times: usize) -> Outcome<(Stri
         Step::send(format!("{head}\r\n\r\n{:x}\r\n{part}\r\n", part.len())),
         name,
         Step::send(format!("{:x}\r\n{end}\r\n0\r\n\r\n", end.len())),
-        Step::Rest(SILENCE),
+        if times > 1 { Step::Rest(SILENCE) } else { Step::Answer(SILENCE) },
     ];
     let timed = async {
         tokio::time::sleep(Duration::from_millis(300)).await;

@@ -191,7 +191,7 @@ async fn explode(stage: &Stage, target: &Target, bomb: &Bomb, limits: &str) -> O
 
 /// Until the culprit ends; meanwhile every command of the neighbour must succeed.
 async fn watch(client: &Client, culprit: &Target, process: &str, neighbour: &Target) -> Outcome<(Process, u32)> {
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let deadline = std::time::Instant::now() + Duration::from_secs(90);
     let mut answers = 0;
     loop {
         let ran = client.exec(&neighbour.id, &request(&["echo", "here"])).await?;

@@ -68,7 +68,7 @@ async fn none_of(stage: &Stage, target: &Target, forms: &[Vec<u8>], in_url: bool
         let steps = if in_url {
             let rest = format!("/{mark} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
             let line = [b"GET http://", &form[..], rest.as_bytes()];
-            vec![Step::Send(line.concat()), Step::Rest(SILENCE)]
+            vec![Step::Send(line.concat()), Step::Answer(SILENCE)]
         } else {
             tunnel(form, vec![Step::send(get(&format!("/{mark}"), &String::from_utf8_lossy(form)))])
         };
@@ -305,7 +305,7 @@ async fn private_answers(stage: &Stage, target: &Target) -> Outcome<Finding> {
         for in_url in [false, true] {
             let mark = stage.mark();
             let steps = if in_url {
-                vec![Step::send(get(&format!("http://{name}.out.test:{port}/{mark}"), "x")), Step::Rest(SILENCE)]
+                vec![Step::send(get(&format!("http://{name}.out.test:{port}/{mark}"), "x")), Step::Answer(SILENCE)]
             } else {
                 tunnel(format!("{name}.out.test:{port}"), vec![Step::send(get(&format!("/{mark}"), "x"))])
             };
@@ -364,7 +364,7 @@ async fn tell_names(stage: &Stage, target: &Target) -> Outcome<Finding> {
         let name = format!("s3cr3t-part-{number}.leak.test");
         for steps in [
             tunnel(format!("{name}:{port}"), vec![]),
-            vec![Step::send(get(&format!("http://{name}:{port}/"), &name)), Step::Rest(SILENCE)],
+            vec![Step::send(get(&format!("http://{name}:{port}/"), &name)), Step::Answer(SILENCE)],
         ] {
             stage.wire(target, &steps).await?;
         }

@@ -330,7 +330,7 @@ pub(crate) async fn resolve(dns: SocketAddr, name: &str) -> Outcome<Ipv4Addr> {
     let head = [0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     socket.send_to(&[&head[..], &labels(name), &[0, 1, 0, 1]].concat(), dns).await?;
     let mut reply = [0; 512];
-    let count = tokio::time::timeout(Duration::from_secs(5), socket.recv(&mut reply)).await??;
+    let count = tokio::time::timeout(Duration::from_secs(30), socket.recv(&mut reply)).await??;
     let last: [u8; 4] = reply[..count].last_chunk().copied().ok_or("no answer")?;
     Ok(last.into())
 }

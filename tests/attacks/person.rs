@@ -6,6 +6,7 @@ use std::{
     path::Path,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -26,6 +27,8 @@ pub(crate) struct Person {
     child: Child,
     keys: fs::File,
     seen: Arc<Mutex<Vec<u8>>>,
+    /// Ends when nobody has the terminal any more and all was read.
+    reader: JoinHandle<()>,
 }
 
 impl Person {
@@ -45,13 +48,13 @@ impl Person {
         let keys = fs::File::from(keys);
         let (mut shown, seen) = (keys.try_clone()?, Arc::<Mutex<Vec<u8>>>::default());
         let kept = Arc::clone(&seen);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut piece = [0; 65536];
             while let Ok(count @ 1..) = shown.read(&mut piece) {
                 kept.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&piece[..count]);
             }
         });
-        Ok(Self { child, keys, seen })
+        Ok(Self { child, keys, seen, reader })
     }
 
     pub(crate) fn seen(&self) -> Vec<u8> {
@@ -69,18 +72,17 @@ impl Person {
 
     /// All that was shown by the command's end.
     pub(crate) fn leaves(mut self) -> Outcome<Vec<u8>> {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         while self.child.try_wait()?.is_none() {
             if Instant::now() > end {
                 return Err(format!("it does not end: {}", readable(&self.seen())).into());
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        let mut length = usize::MAX;
-        // What the kernel still has of it comes within a moment.
-        while length != self.seen().len() {
-            length = self.seen().len();
-            std::thread::sleep(Duration::from_millis(50));
+        // What the kernel still has of it.
+        let end = Instant::now() + Duration::from_secs(30);
+        while !self.reader.is_finished() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
         }
         Ok(self.seen())
     }
@@ -123,6 +125,16 @@ def heard(silence):
         if not data: break
         got += data
     return got
+# All up to so many answers that end like this, and a while longer. The server gives none that would be late.
+def answered(question, last, count=1):
+    for _ in range(3):
+        say(question)
+        got, end = b"", time.monotonic() + 12
+        while got.count(last) < count and time.monotonic() < end: got += heard(0.1)
+        if got.count(last) >= count: break
+    return got + heard(0.8)
+# The last of all answers, and one that nothing else asks for.
+def last_answered(): return answered(b'\x1bP$q"p\x1b\\', b'62;1"p\x1b\\')
 "#;
 
 /// A program in a terminal of a sandbox.

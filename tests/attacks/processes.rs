@@ -115,11 +115,29 @@ async fn signal_own(stage: &Stage, target: &Target) -> Outcome<Finding> {
 
 /// What is left of a marked process after its end.
 async fn left(stage: &Stage, target: &Target, mark: &str) -> Outcome<bool> {
-    // A pattern that does not match itself, where it is an argument.
-    let (first, rest) = mark.split_at(1);
-    let script = format!("grep -las '[{first}]{rest}' /proc/[0-9]*/cmdline | head -n 1");
+    // Itself, not the shells that have it in their scripts.
+    let script = format!(
+        "for process in /proc/[0-9]*; do
+          tr '\\0' ' ' 2>/dev/null < $process/cmdline | grep -q '^sleep {mark} ' && echo $process
+        done"
+    );
     Ok(!stage.sh(target, &script).await?.stdout.is_empty())
 }
+
+/// For the kernel takes a moment either way.
+async fn stays(stage: &Stage, target: &Target, mark: &str, within: Duration) -> Outcome<bool> {
+    let deadline = std::time::Instant::now() + within;
+    while left(stage, target, mark).await? {
+        if std::time::Instant::now() > deadline {
+            return Ok(true);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(false)
+}
+
+/// For what has to be gone.
+const SOON: Duration = Duration::from_secs(30);
 
 /// Starts `script` in a sandbox of its own, ends it, and looks whether the sleeper with the mark is still there.
 async fn outlives(stage: &Stage, target: &Target, script: &str, end: &str) -> Outcome<Finding> {
@@ -132,19 +150,21 @@ async fn outlives(stage: &Stage, target: &Target, script: &str, end: &str) -> Ou
     };
     let process = stage.client.start_process(&victim.id, &request).await?.id.to_string();
     until("the daemon runs", async || left(stage, &victim, &mark).await).await?;
+    std::fs::write(victim.shared.join("go"), "")?;
+    if script.contains("tried") {
+        until("its minder was met", async || {
+            let over = stage.client.process(&victim.id, &process).await?.exit.is_some();
+            Ok(over || victim.shared.join("tried").exists())
+        })
+        .await?;
+    }
     if let Err(error) = stage.client.signal(&victim.id, &process, end).await
         && error.code() != Some(sandbar_api::Code::ProcessOver)
     {
         return Err(error.into());
     }
-    // Gone soon, or still there: the kernel takes a moment either way.
-    let deadline =
-        std::time::Instant::now() + if end == "KILL" { Duration::from_secs(5) } else { Duration::from_millis(300) };
-    let mut there = true;
-    while there && std::time::Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        there = left(stage, &victim, &mark).await?;
-    }
+    let within = if end == "KILL" { SOON } else { Duration::from_millis(300) };
+    let there = stays(stage, &victim, &mark, within).await?;
     stage.delete(&victim).await?;
     Ok(if there { Finding::escaped("the daemon lives on") } else { Finding::contained("nothing is left") })
 }
@@ -159,13 +179,17 @@ async fn survives_term(stage: &Stage, target: &Target) -> Outcome<Finding> {
     outlives(stage, target, DAEMON, "TERM").await
 }
 
+/// Once its daemon is known to run.
+const MINDED: &str = "setsid sleep MARK & while [ ! -e /workspace/go ]; do sleep 0.05; done
+kill -SIGNAL $PPID; : > /workspace/tried; sleep 600";
+
 /// Whoever kills the one that minds its tree would have a tree that nobody minds.
 async fn kill_minder(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    outlives(stage, target, "setsid sleep MARK & sleep 0.2; kill -9 $PPID; sleep 600", "KILL").await
+    outlives(stage, target, &MINDED.replace("SIGNAL", "9"), "KILL").await
 }
 
 async fn stop_minder(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    outlives(stage, target, "setsid sleep MARK & sleep 0.2; kill -STOP $PPID; sleep 600", "KILL").await
+    outlives(stage, target, &MINDED.replace("SIGNAL", "STOP"), "KILL").await
 }
 
 /// A process that adopts its orphans itself, so that they never come to the minder.
@@ -181,7 +205,7 @@ async fn daemon_timeout(stage: &Stage, target: &Target) -> Outcome<Finding> {
     if ran.exit.reason != ExitReason::Timeout {
         return Ok(Finding::escaped(format!("it ended by {:?}", ran.exit.reason)));
     }
-    let there = left(stage, target, &mark).await?;
+    let there = stays(stage, target, &mark, SOON).await?;
     Ok(if there { Finding::escaped("the daemon lives on") } else { Finding::contained("nothing is left") })
 }
 
@@ -202,7 +226,7 @@ async fn daemon_delete(stage: &Stage, target: &Target) -> Outcome<Finding> {
         return Err("its processes cannot be seen from the host".into());
     }
     stage.delete(&victim).await?;
-    let deadline = std::time::Instant::now() + Duration::from_secs(5);
+    let deadline = std::time::Instant::now() + SOON;
     while mounted()? {
         if std::time::Instant::now() > deadline {
             return Ok(Finding::escaped("something of it still runs"));

@@ -85,16 +85,16 @@ const ASKS: &str = r#"
 tty.setraw(0)
 put("ready", b"")
 await_("go")
-got = b""
-for question in (b"\x1b[6n", b"\x1b[c", b"\x1bP$qm\x1b\\"):
-    say(question); got += heard(0.8) + b"|"
+got = answered(b"\x1b[6n", b"R", int(get("reports"))) + b"|"
+for question, last in ((b"\x1b[c", b"c"), (b"\x1bP$qm\x1b\\", b"\x1b\\")):
+    got += answered(question, last) + b"|"
 put("heard", got)
 while True: time.sleep(1000)
 "#;
 
-/// What the program is told with so many looking on, one of them in control.
-async fn told(stage: &Stage, target: &Target, viewers: usize, answers: Answers) -> Outcome<Vec<u8>> {
-    let program = Program::start(stage, target, ASKS).await?;
+/// What the program is told with so many looking on, one of them in control; it waits for so many reports of the cursor.
+async fn told(stage: &Stage, target: &Target, viewers: usize, answers: Answers, reports: &[u8]) -> Outcome<Vec<u8>> {
+    let program = Program::start_with(stage, target, ASKS, &[("reports", reports)]).await?;
     program.tells("ready").await?;
     let mut looking = vec![];
     for number in 0..viewers {
@@ -111,7 +111,7 @@ const EACH_ONCE: &[u8] = b"\x1b[1;1R|\x1b[?62;22c|\x1bP1$r0m\x1b\\|";
 
 async fn once(stage: &Stage, target: &Target) -> Outcome<Finding> {
     for viewers in [0, 1, 5] {
-        let heard = told(stage, target, viewers, silent).await?;
+        let heard = told(stage, target, viewers, silent, b"1").await?;
         if heard != EACH_ONCE {
             return Ok(Finding::escaped(format!("with {viewers} viewers: {}", readable(&heard))));
         }
@@ -120,7 +120,7 @@ async fn once(stage: &Stage, target: &Target) -> Outcome<Finding> {
 }
 
 async fn twice(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    let heard = told(stage, target, 1, as_xterm).await?;
+    let heard = told(stage, target, 1, as_xterm, b"2").await?;
     let count = heard.windows(4).filter(|window| window == b"1;1R").count();
     Ok(if count > 1 { Finding::escaped(format!("{count} answers")) } else { Finding::contained(readable(&heard)) })
 }
@@ -129,7 +129,7 @@ async fn twice(stage: &Stage, target: &Target) -> Outcome<Finding> {
 async fn restarted(stage: &Stage, _: &Target) -> Outcome<Finding> {
     let body = r#"
 tty.setraw(0)
-say(b"\x1b[6n"); put("before", heard(1.0))
+put("before", answered(b"\x1b[6n", b"R"))
 await_("away")
 say(b"\x1b[c"); put("printed", b"")
 got = b""
@@ -177,12 +177,14 @@ asked += [b"\x1bP+q%s\x1b\\" % word for word in (b"owned", word.hex().encode(), 
 asked += [b"\x1b[%sn" % word for word in (b"5", b"6", b"?6", b"?15", b"?25", b"?26", b"?53", b"?996")]
 asked += [b"\x1b[%s$p" % word for word in (b"?2026", b"4", b"?65535", b"99999999")] + [b"\x1b[>q", b"\x1b[>0q", b"\x1b[c", b"\x1b[>c", b"\x1b[=c", b"\x1b[x", b"\x1b[1x"]
 for question in asked: say(question); time.sleep(0.002)
-put("heard", heard(1.5))
+got, end = heard(1.5), time.monotonic() + 30
+while get("awaited") not in got and time.monotonic() < end: got += heard(0.5)
+put("heard", got)
 while True: time.sleep(1000)
 "#;
 
-async fn reports(stage: &Stage, target: &Target, answers: Answers) -> Outcome<Finding> {
-    let program = Program::start(stage, target, REPORTS).await?;
+async fn reports(stage: &Stage, target: &Target, answers: Answers, awaited: &[u8]) -> Outcome<Finding> {
+    let program = Program::start_with(stage, target, REPORTS, &[("awaited", awaited)]).await?;
     program.tells("ready").await?;
     let looking = viewer(&stage.client, &target.id, &program.process, Hold::Take, answers).await?;
     program.tell("go")?;
@@ -200,11 +202,12 @@ async fn reports(stage: &Stage, target: &Target, answers: Answers) -> Outcome<Fi
 }
 
 async fn reported(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    reports(stage, target, silent).await
+    reports(stage, target, silent, b"\x1b").await
 }
 
 async fn reporting(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    reports(stage, target, |data| holds(data, b"\x1b[21t").then_some("\x1b]l; touch owned #\x1b\\")).await
+    let answers: Answers = |data| holds(data, b"\x1b[21t").then_some("\x1b]l; touch owned #\x1b\\");
+    reports(stage, target, answers, b"touch").await
 }
 
 const FLOOD: &str = r#"
@@ -258,7 +261,7 @@ async fn blocked(_: &Stage, _: &Target) -> Outcome<Finding> {
     let mut program = Command::new("python3");
     program.args(["-c", script]).stdin(Stdio::from(screen.try_clone()?)).stdout(Stdio::from(screen));
     let mut program = program.stderr(Stdio::null()).spawn()?;
-    let (mut answers, end, mut piece) = (0, Instant::now() + Duration::from_secs(10), [0; 4096]);
+    let (mut answers, end, mut piece) = (0, Instant::now() + Duration::from_secs(30), [0; 4096]);
     let mut found = Finding::contained("it never had to wait");
     'reading: while Instant::now() < end {
         let count = match rustix::io::read(&keys, &mut piece) {

@@ -108,7 +108,7 @@ async fn reach_server(stage: &Stage, target: &Target, method: &str, path: &str, 
         );
         for (way, steps) in [
             ("tunnel", tunnel(format!("{name}:{port}"), vec![Step::send(own)])),
-            ("url", vec![Step::send(url), Step::Rest(SILENCE)]),
+            ("url", vec![Step::send(url), Step::Answer(SILENCE)]),
         ] {
             let heard = stage.wire(target, &steps).await?;
             let last = heard.rsplit("HTTP/1.1 ").next().and_then(|rest| rest.get(..3)).unwrap_or_default();
@@ -152,7 +152,7 @@ async fn gate_through_gate(stage: &Stage, target: &Target) -> Outcome<Finding> {
 }
 
 async fn gate_itself(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    let heard = stage.wire(target, &[Step::send(get("/", "127.0.0.1:7228")), Step::Rest(SILENCE)]).await?;
+    let heard = stage.wire(target, &[Step::send(get("/", "127.0.0.1:7228")), Step::Answer(SILENCE)]).await?;
     let found = heard.contains("way out, an HTTP proxy");
     Ok(if found { Finding::escaped("it answered") } else { Finding::contained(heard) })
 }

@@ -172,7 +172,7 @@ async fn in_plain(stage: &Stage, target: &Target) -> Outcome<Finding> {
         let request =
             format!("GET http://key.out.test:{port}{path} HTTP/1.1\r\nHost: x\r\n{more}Connection: close\r\n\r\n")
                 .replace("MARK", &mark);
-        let heard = stage.wire(target, &[Step::send(request), Step::Rest(SILENCE)]).await?;
+        let heard = stage.wire(target, &[Step::send(request), Step::Answer(SILENCE)]).await?;
         last = arrived(stage, &mark, &heard);
         if stage.outside.saw(&mark) {
             return Ok(Finding::escaped(format!("{path}: sent in plain, {}", last.line())));

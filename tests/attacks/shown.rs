@@ -25,7 +25,7 @@ evil, size = get("evil"), int(get("size"))
 for at in range(0, len(evil), size):
     say(evil[at:at + size])
     if size < 100: time.sleep(0.0005)
-got = heard(1.5)
+got = last_answered() + heard(0.7)
 say(b"\r\nthe-end-of-it\r\n")
 put("heard", got)
 while True: time.sleep(1000)
@@ -104,8 +104,8 @@ fn title(target: &Target) -> Look {
     Look::Attached(format!("{}: ", target.id))
 }
 
-/// What somebody sees who is there from the beginning, and whether the program hears more than when nobody is.
-async fn watched(stage: &Stage, target: &Target, size: &str) -> Outcome<Finding> {
+/// What the program hears when nobody looks, and what when somebody is there from the beginning, who sees this.
+async fn compared(stage: &Stage, target: &Target, size: &str) -> Outcome<(Vec<u8>, Vec<u8>, Vec<u8>)> {
     let alone = started(stage, target, size).await?;
     alone.tell("go")?;
     let expected = alone.tells("heard").await?;
@@ -117,12 +117,21 @@ async fn watched(stage: &Stage, target: &Target, size: &str) -> Outcome<Finding>
     let got = program.tells("heard").await?;
     person.sees(END).await?;
     program.end().await?;
-    let shown = person.leaves()?;
-    Ok(if got == expected {
-        verdict(&shown, &title(target))
-    } else {
-        Finding::escaped(format!("typed {} instead of {}", readable(&got), readable(&expected)))
-    })
+    Ok((expected, got, person.leaves()?))
+}
+
+/// Whoever looks makes no difference to the program.
+async fn watched(stage: &Stage, target: &Target, size: &str) -> Outcome<Finding> {
+    let mut found = Finding::not_run("nothing was tried");
+    // Answers that would be late are given up, once in a while also here.
+    for _ in 0..3 {
+        let (expected, got, shown) = compared(stage, target, size).await?;
+        if got == expected {
+            return Ok(verdict(&shown, &title(target)));
+        }
+        found = Finding::escaped(format!("typed {} instead of {}", readable(&got), readable(&expected)));
+    }
+    Ok(found)
 }
 
 async fn attached(stage: &Stage, target: &Target) -> Outcome<Finding> {
@@ -262,7 +271,7 @@ async fn question(stage: &Stage, target: &Target) -> Outcome<Finding> {
 before = termios.tcgetattr(0)
 tty.setraw(0)
 say(get("evil") + b"\x1b[2J\x1b[H")
-heard(0.5)
+last_answered()
 termios.tcsetattr(0, termios.TCSAFLUSH, before)
 say(b"Remove \x1b]52;c;b3duZWQ=\x07all\x1b]8;;http://evil.example\x07 of it\x1b]8;;\x07\xc2\x9b6n? [y/n] \x1b[0m")
 os.read(0, 1)

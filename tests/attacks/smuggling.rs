@@ -7,7 +7,7 @@ use crate::{
     names::RULES,
     stage::{Stage, Target, recipe},
     support::Outcome,
-    wire::{SILENCE, Step, h2, status, tunnel},
+    wire::{SILENCE, Step, h2, status, tunnel, tunnel_until},
 };
 
 const ONE: &[&str] = &["standard"];
@@ -88,6 +88,8 @@ fn judged(stage: &Stage, mark: &str, second: &str) -> Option<String> {
 
 async fn hide(stage: &Stage, target: &Target, in_tls: bool, forms: &[(&str, &str)]) -> Outcome<Finding> {
     let mut statuses = vec![];
+    // Some are never whole to whoever reads them, who then says nothing.
+    let end = || if forms.len() > 1 { Step::Rest(SILENCE) } else { Step::Answer(SILENCE * 10) };
     for (head, body) in forms {
         let mark = stage.mark();
         let port = if in_tls { stage.outside.tls } else { stage.outside.plain };
@@ -104,9 +106,9 @@ async fn hide(stage: &Stage, target: &Target, in_tls: bool, forms: &[(&str, &str
         );
         let steps = if in_tls {
             let then = vec![Step::Tls("judged.out.test", "http/1.1"), Step::send(&first)];
-            tunnel(format!("judged.out.test:{port}"), then)
+            tunnel_until(format!("judged.out.test:{port}"), then, end())
         } else {
-            vec![Step::send(&first), Step::Rest(SILENCE)]
+            vec![Step::send(&first), end()]
         };
         let heard = stage.wire(target, &steps).await?;
         if let Some(what) = judged(stage, &mark, &second) {
@@ -185,7 +187,7 @@ async fn connects(stage: &Stage, target: &Target, lines: &[&str]) -> Outcome<Fin
         let (mark, asked) = (stage.mark(), stage.outside.asked().len());
         let line = line.replace("PORT", &stage.outside.plain.to_string());
         let request = format!("GET /{mark} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        let heard = stage.wire(target, &[Step::send(line.clone() + &request), Step::Rest(SILENCE)]).await?;
+        let heard = stage.wire(target, &[Step::send(line.clone() + &request), Step::Answer(SILENCE)]).await?;
         let names = stage.outside.asked().split_off(asked);
         if stage.outside.saw(&mark) || !names.is_empty() {
             return Ok(Finding::escaped(format!("{}: {} {}", line.escape_debug(), status(&heard), names.join(" "))));
@@ -220,7 +222,7 @@ async fn lines(stage: &Stage, target: &Target, lines: &[(&str, &str)]) -> Outcom
                 let then = vec![Step::Tls("judged.out.test", "http/1.1"), Step::send(request)];
                 tunnel(format!("judged.out.test:{port}"), then)
             } else {
-                vec![Step::send(request), Step::Rest(SILENCE)]
+                vec![Step::send(request), Step::Answer(SILENCE)]
             };
             let heard = stage.wire(target, &steps).await?;
             if stage.outside.saw(&mark) {
@@ -277,7 +279,7 @@ async fn methods_good(stage: &Stage, target: &Target) -> Outcome<Finding> {
 }
 
 /// HTTP/2 has no lines, so its values could hold them; the server is asked in HTTP/1.1.
-async fn fields(stage: &Stage, target: &Target, more: &[(&[u8], &[u8])]) -> Outcome<Finding> {
+async fn fields(stage: &Stage, target: &Target, more: &[(&[u8], &[u8])], end: Step) -> Outcome<Finding> {
     let (mark, port) = (stage.mark(), stage.outside.tls);
     let (authority, path) = (format!("judged.out.test:{port}"), format!("/open/{mark}"));
     let second = format!("{mark}second");
@@ -297,7 +299,7 @@ async fn fields(stage: &Stage, target: &Target, more: &[(&[u8], &[u8])]) -> Outc
     all.extend(pseudo.iter().chain(&rest).map(|(name, value)| (name.as_slice(), value.as_slice())));
     let body = format!("0\r\n\r\nGET /closed/{second} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
     let then = vec![Step::Tls("judged.out.test", "h2"), Step::Send(h2(&all, Some(body.as_bytes())))];
-    stage.wire(target, &tunnel(&authority, then)).await?;
+    stage.wire(target, &tunnel_until(&authority, then, end)).await?;
     if let Some(what) = judged(stage, &mark, &second) {
         return Ok(Finding::escaped(what));
     }
@@ -328,7 +330,7 @@ async fn downgrade(stage: &Stage, target: &Target) -> Outcome<Finding> {
         &[(b"x\0y", b"z")],
     ];
     for form in forms {
-        let found = fields(stage, target, form).await?;
+        let found = fields(stage, target, form, Step::Rest(SILENCE)).await?;
         if let Finding::Escaped(what) = found {
             let (name, value) = form[0];
             return Ok(Finding::escaped(format!("{}={}: {what}", name.escape_ascii(), value.escape_ascii())));
@@ -340,7 +342,7 @@ async fn downgrade(stage: &Stage, target: &Target) -> Outcome<Finding> {
 /// A path beside the rule, where the rules allow it, so that the same judge calls it an escape.
 async fn downgrade_good(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let open = stage.target(target.profile, &recipe(target.profile, ANYTHING, &[])).await?;
-    fields(stage, &open, &[(b":path", b"/closed/SECOND")]).await
+    fields(stage, &open, &[(b":path", b"/closed/SECOND")], Step::Answer(SILENCE)).await
 }
 
 /// What an upgrade leads to is no longer judged: HTTP by another name must not be asked for.
@@ -348,7 +350,7 @@ async fn upgraded(stage: &Stage, target: &Target, forms: &[&str]) -> Outcome<Fin
     for form in forms {
         let (mark, port) = (stage.mark(), stage.outside.plain);
         let request = format!("GET http://judged.out.test:{port}/open/{mark} HTTP/1.1\r\nHost: x\r\n{form}\r\n");
-        stage.wire(target, &[Step::send(request), Step::Rest(SILENCE)]).await?;
+        stage.wire(target, &[Step::send(request), Step::Answer(SILENCE)]).await?;
         let asked =
             stage.outside.with(&mark).iter().flat_map(|one| one.heads.clone()).collect::<String>().to_ascii_lowercase();
         let passed = ["h2c", "http/2", "tls/1", "http2-settings"]

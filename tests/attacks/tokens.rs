@@ -3,6 +3,7 @@
 
 use std::{
     io::Read as _,
+    net::TcpStream,
     time::{Duration, Instant},
 };
 
@@ -11,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     attack::{Attack, Class, Control, Finding, act},
-    room::{ONE, RUNTIMES, Room, open, refused, with_two},
+    room::{ONE, RUNTIMES, Room, SOON, open, refused, with_two},
     stage::{Stage, Target},
     support::Outcome,
     surfaces::{at_preview, at_router, reached},
@@ -31,28 +32,33 @@ pub(crate) fn all() -> Vec<Attack> {
 }
 
 /// Streams of a token that lasts: what listens, a tool that runs and an exchange with a server inside.
-async fn streams(stage: &Stage, target: &Target, end: impl AsyncFnOnce(&Room) -> Outcome) -> Outcome<Finding> {
+async fn streams(
+    stage: &Stage,
+    target: &Target,
+    patience: Duration,
+    end: impl AsyncFnOnce(&Room) -> Outcome,
+) -> Outcome<Finding> {
     let room = Room::open(stage, target).await?;
     let id = room.shake_hands(stage)?;
     let mut headers = room.headers(stage, &room.token)?;
     headers.push(format!("Mcp-Session-Id: {id}"));
     let path = format!("/v1/sessions/{}/mcp", room.session);
     let exec = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params":
-        {"name": "exec", "arguments": {"command": "sleep 20"}}});
+        {"name": "exec", "arguments": {"command": "sleep 600"}}});
     let mut inward = vec![host(stage)?, bearer(&room.token), JSON.to_owned()];
     inward.push(format!("X-Sandbox-ID: {}", room.sandbox));
+    inward.push("X-Sandbox-Timeout: 120".to_owned());
     let all = [
         ("listening", open(stage, &format!("GET {path}"), &headers, "")?),
         ("a tool", open(stage, &format!("POST {path}"), &headers, &exec.to_string())?),
-        ("the router", open(stage, "POST /router/execute", &inward, "{\"command\":\"sleep 20\"}")?),
+        ("the router", open(stage, "POST /router/execute", &inward, "{\"command\":\"sleep 600\"}")?),
     ];
     tokio::time::sleep(Duration::from_millis(1500)).await;
     end(&room).await?;
     let begun = Instant::now();
     let mut going = vec![];
     for (what, mut stream) in all {
-        let mut rest = vec![];
-        if stream.read_to_end(&mut rest).is_err() {
+        if !ends(&mut stream, begun + patience)? {
             going.push(what);
         }
     }
@@ -64,8 +70,25 @@ async fn streams(stage: &Stage, target: &Target, end: impl AsyncFnOnce(&Room) ->
     })
 }
 
+/// Whatever it says until then.
+fn ends(stream: &mut TcpStream, by: Instant) -> Outcome<bool> {
+    let mut chunk = [0; 4096];
+    loop {
+        let left = by.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut chunk) {
+            Ok(0) => return Ok(true),
+            Ok(_) => {}
+            Err(_) => return Ok(false),
+        }
+    }
+}
+
 async fn revoked(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    streams(stage, target, async |room| {
+    streams(stage, target, SOON, async |room| {
         let all = stage.client.tokens().await?;
         let of_room = |token: &&sandbar_api::Token| {
             token.session.as_ref().is_some_and(|session| session.as_str() == room.session)
@@ -77,11 +100,11 @@ async fn revoked(stage: &Stage, target: &Target) -> Outcome<Finding> {
 }
 
 async fn deleted(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    streams(stage, target, async |room| Ok(stage.client.delete_session(&room.session).await?)).await
+    streams(stage, target, SOON, async |room| Ok(stage.client.delete_session(&room.session).await?)).await
 }
 
 async fn not_revoked(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    streams(stage, target, async |_| Ok(())).await
+    streams(stage, target, Duration::from_secs(5), async |_| Ok(())).await
 }
 
 async fn scoped(stage: &Stage, room: &Room) -> Outcome<String> {

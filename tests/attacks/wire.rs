@@ -1,6 +1,8 @@
 //! Conversations with the gate from inside a sandbox, byte for byte, and what the outside made of them.
 
-use sandbar_api::bytes::encode;
+use std::time::Duration;
+
+use sandbar_api::{ExecRequest, HumanDuration, bytes::encode};
 
 use crate::{
     attack::Finding,
@@ -23,12 +25,16 @@ pub(crate) enum Step {
     Shredded(&'static str),
     /// Whatever else comes, until it is silent for so many milliseconds.
     Rest(u32),
+    /// An answer that has to come, and whatever else until it is silent for so many milliseconds.
+    Answer(u32),
     /// Another place of the sandbox than its gate.
     At(&'static str),
 }
 
-/// Silence after which an answer is over, in milliseconds: an answer from loopback is there in one.
+/// Silence after which an answer is over, in milliseconds: the rest of one from loopback is there in one.
 pub(crate) const SILENCE: u32 = 700;
+/// Longer than a client inside waits in all its steps.
+const LONGEST: Duration = Duration::from_secs(120);
 
 impl Step {
     pub(crate) fn send(text: impl AsRef<[u8]>) -> Self {
@@ -44,6 +50,7 @@ impl Step {
             Self::Tls(sni, alpn) => format!("tls:{sni}:{alpn}"),
             Self::Shredded(sni) => format!("shred:{sni}:"),
             Self::Rest(silence) => format!("rest:{silence}"),
+            Self::Answer(silence) => format!("answer:{silence}"),
             Self::At(place) => format!("at:{place}"),
         }
     }
@@ -60,7 +67,8 @@ impl Stage {
     /// What a client inside says of how it went.
     pub(crate) async fn client_inside(&self, target: &Target, name: &str, words: &[&str]) -> Outcome<String> {
         let argv = [&["/workspace/attacks", "--inside", name][..], words].concat();
-        let ran = self.client.exec(&target.id, &request(&argv)).await?;
+        let request = ExecRequest { timeout: Some(HumanDuration(LONGEST)), ..request(&argv) };
+        let ran = self.client.exec(&target.id, &request).await?;
         match Finding::parse(&ran.stdout) {
             Some(Finding::Escaped(heard)) => Ok(heard),
             other => Err(format!("the client inside: {other:?} {}{}", ran.stdout, ran.stderr).into()),
@@ -79,12 +87,17 @@ impl Stage {
     }
 }
 
-/// `CONNECT`, then what follows in the tunnel.
+/// `CONNECT`, then what follows in the tunnel, up to its answer; where nothing follows, none has to come.
 pub(crate) fn tunnel(authority: impl AsRef<[u8]>, then: Vec<Step>) -> Vec<Step> {
+    let end = if then.is_empty() { Step::Rest(SILENCE) } else { Step::Answer(SILENCE) };
+    tunnel_until(authority, then, end)
+}
+
+pub(crate) fn tunnel_until(authority: impl AsRef<[u8]>, then: Vec<Step>, end: Step) -> Vec<Step> {
     let line = [b"CONNECT ", authority.as_ref(), b" HTTP/1.1\r\nHost: x\r\n\r\n"].concat();
     let mut steps = vec![Step::Send(line), Step::Head];
     steps.extend(then);
-    steps.push(Step::Rest(SILENCE));
+    steps.push(end);
     steps
 }
 

@@ -129,7 +129,10 @@ def whole(place, options):
     for part in later:
         spawn(place, part)
     objects.install(place)
+    objects.await_established(place)
     if options["controller"]:
+        # It ends where it looks for a kind that is not served yet.
+        until(lambda: objects.served(place), START_SECONDS, lambda: "the API does not serve the kinds of agent-sandbox")
         later.append("controller")
         spawn(place, "controller")
     if options["kwok"]:
@@ -138,7 +141,6 @@ def whole(place, options):
     for part in later:
         await_part(place, part)
     until(lambda: node_ready(place), START_SECONDS, lambda: f"the node did not become ready:\n{tail(place, 'kubelet')}")
-    objects.await_established(place)
     # Without it the first pod is refused.
     until(lambda: account_exists(place), START_SECONDS, lambda: f"no ServiceAccount was made:\n{tail(place, 'controller-manager')}")
 

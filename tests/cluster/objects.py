@@ -57,6 +57,20 @@ def await_established(place):
     kubectl(place, "wait", "--for=condition=Established", "crd", "--all", f"--timeout={ESTABLISH_SECONDS}s")
 
 
+def served(place):
+    """Whether the API knows the kinds of all CRDs by their addresses, which it does a moment after they are established."""
+    try:
+        for definition in json.loads(kubectl(place, "get", "crd", "-o", "json"))["items"]:
+            spec = definition["spec"]
+            for version in (version["name"] for version in spec["versions"] if version["served"]):
+                known = json.loads(kubectl(place, "get", "--raw", f"/apis/{spec['group']}/{version}"))["resources"]
+                if spec["names"]["plural"] not in (resource["name"] for resource in known):
+                    return False
+    except Failed:
+        return False
+    return True
+
+
 def storage_class():
     """Of volumes that `volumes.py` makes."""
     usual = {"storageclass.kubernetes.io/is-default-class": "true"}

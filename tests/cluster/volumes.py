@@ -30,9 +30,17 @@ class Api:
         connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
         return connection.getresponse()
 
-    def watch(self, path):
-        """What there is and what becomes of it, a line each, until the server ends it."""
-        answer = self.ask("GET", f"{path}?watch=1")
+    def list(self, path):
+        """What there is, and as of when."""
+        answer = self.ask("GET", path)
+        if answer.status != 200:
+            raise OSError(f"the list is answered with {answer.status}")
+        listed = json.loads(answer.read())
+        return listed["items"], listed["metadata"]["resourceVersion"]
+
+    def watch(self, path, since):
+        """What has become of it since then, a line each, until the server ends it."""
+        answer = self.ask("GET", f"{path}?watch=1&resourceVersion={since}")
         if answer.status != 200:
             raise OSError(f"the watch is answered with {answer.status}")
         while line := answer.readline():
@@ -61,7 +69,10 @@ def volume(claim, path):
 
 
 def remove(api, path):
-    api.ask("DELETE", f"{VOLUMES}/local-{path.name}").read()
+    status = api.ask("DELETE", f"{VOLUMES}/local-{path.name}").status
+    # With its directory it is tried again by the next sweep.
+    if status == 429 or status >= 500:
+        raise OSError(f"a deletion is answered with {status}")
     shutil.rmtree(path, ignore_errors=True)
 
 
@@ -81,7 +92,7 @@ def settle(api, root, kind, claim):
             status = api.ask("POST", VOLUMES, volume(claim, path)).status
             print(claim["metadata"]["name"], status, flush=True)
         finally:
-            # Without its directory it is tried again by the next watch.
+            # Without its directory it is tried again by the next sweep.
             if status == 429 or status >= 500:
                 path.rmdir()
         if status == 429 or status >= 500:
@@ -89,14 +100,15 @@ def settle(api, root, kind, claim):
 
 
 def sweep(api, root):
-    """What was deleted while nobody watched."""
-    answer = api.ask("GET", CLAIMS)
-    if answer.status != 200:
-        raise OSError(f"the list is answered with {answer.status}")
-    wanted = {claim["metadata"]["uid"] for claim in json.loads(answer.read())["items"]}
+    """What was made and deleted while nobody watched; returns as of when."""
+    claims, since = api.list(CLAIMS)
+    wanted = {claim["metadata"]["uid"] for claim in claims}
     for path in root.iterdir():
         if path.name not in wanted:
             remove(api, path)
+    for claim in claims:
+        settle(api, root, "ADDED", claim)
+    return since
 
 
 def main():
@@ -106,8 +118,8 @@ def main():
     print("in force", flush=True)
     while True:
         try:
-            sweep(api, root)
-            for kind, claim in api.watch(CLAIMS):
+            since = sweep(api, root)
+            for kind, claim in api.watch(CLAIMS, since):
                 settle(api, root, kind, claim)
         except (OSError, ValueError, http.client.HTTPException) as error:
             # The API server is restarted by some tests.

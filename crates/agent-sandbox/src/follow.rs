@@ -24,6 +24,8 @@ const SILENCE: Duration = Duration::from_secs(130);
 const HEALTHY: Duration = Duration::from_secs(1);
 /// An apiserver that has just started may refuse for a moment what it permitted before.
 const STARTING: Duration = Duration::from_secs(5);
+/// And is asked this often meanwhile, however long it or we stood still.
+const REFUSALS: u32 = 3;
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
@@ -55,9 +57,9 @@ pub(crate) struct Follow<K> {
     failures: u32,
     not_before: Instant,
     lost: bool,
-    /// Whether the apiserver ever did what it was asked, and since when it refuses to.
+    /// Whether the apiserver ever did what it was asked, since when it refuses to, and how often it has.
     served: bool,
-    refused: Option<Instant>,
+    refused: Option<(Instant, u32)>,
 }
 
 impl<K> Follow<K>
@@ -205,7 +207,9 @@ where
         self.lost = true;
         let hopeless = match error {
             Error::Forbidden { .. } | Error::Unauthorized { .. } if self.served => {
-                self.refused.get_or_insert_with(Instant::now).elapsed() > STARTING
+                let (since, times) = self.refused.get_or_insert_with(|| (Instant::now(), 0));
+                *times = times.saturating_add(1);
+                since.elapsed() > STARTING && *times >= REFUSALS
             }
             _ => !error.is_transient(),
         };

@@ -282,6 +282,8 @@ async fn a_runtime_without_a_socket_on_this_side() -> Outcome {
     let prepare = sh("cat >/tmp/answer").stdin(answer);
     assert!(pods.exec("box", prepare).await?.success());
     let _server = pods.exec_stream("box", Exec::new(["nc", "-ll", "-p", "8888", "-e", "sh", "/tmp/answer"])).await?;
+    let listening = "netstat -ltn | grep -q :8888";
+    until("it listens", async || Ok(pods.exec("box", sh(listening)).await?.success())).await?;
     let legacy = Legacy::new(Connection::port_forward(pods, "box"))?;
     let entries = legacy.list("a b/c").await?;
     assert_eq!(entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>(), ["/list/a%20b%2Fc"]);

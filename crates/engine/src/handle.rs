@@ -68,7 +68,7 @@ pub(crate) struct Handle {
     pub(crate) reached: Mutex<Reached>,
     /// What the last probe inside saw.
     pub(crate) enforcement: Mutex<Option<Enforcement>>,
-    /// Counts callers who wait for the end of a process: to pause it would be to keep them waiting for ever.
+    /// Counts callers who wait for a process, its end or its next word: to pause it would be to keep them waiting for ever.
     pub(crate) waiting: TaskTracker,
     /// Connections from outside to its ports.
     pub(crate) dials: Arc<Semaphore>,

@@ -132,6 +132,7 @@ struct Inner {
     workspaces: workspaces::Workspaces,
     /// A sandbox that can be idle changed its state.
     idle: Notify,
+    patience: owner::Patience,
     /// Counts tokens that were revoked, for those whose calls last.
     revoked: watch::Sender<u64>,
     /// No more verbs.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sandbar_api::{OutputChunk, Problem, Process, ProcessId, ProcessState, SandboxId};
 use sandbar_guest::protocol::CHUNK;
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 use crate::{Engine, Inner, problem, process, process::Progress, store};
 
@@ -23,6 +24,8 @@ pub struct OutputReader {
     offset: u64,
     source: Source,
     told_exit: bool,
+    /// Where its waiting counts, so that idleness does not freeze what it waits for.
+    waiting: Option<TaskTracker>,
 }
 
 enum Source {
@@ -52,8 +55,8 @@ impl Engine {
         if offset < range.start {
             return Err(store::Error::Dropped { from: offset, first_kept: range.start }.into());
         }
-        let sandbox = handle.id.clone();
-        Ok(OutputReader { inner: self.inner.clone(), sandbox, process: id, offset, source, told_exit: false })
+        let (inner, sandbox, waiting) = (self.inner.clone(), handle.id.clone(), Some(handle.waiting.clone()));
+        Ok(OutputReader { inner, sandbox, process: id, offset, source, told_exit: false, waiting })
     }
 }
 
@@ -61,6 +64,11 @@ impl OutputReader {
     /// Where the next byte will be.
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// For who only looks on: what idleness put away wakes when something is typed.
+    pub(crate) fn looking_on(self) -> Self {
+        Self { waiting: None, ..self }
     }
 
     /// Goes on at another place.
@@ -136,6 +144,7 @@ impl OutputReader {
             return Err(problem::no_room_for(&self.process));
         }
         let closing = self.inner.closing.clone();
+        let _waiting = self.waiting.as_ref().map(TaskTracker::token);
         tokio::select! {
             changed = progress.changed() => if changed.is_ok() { return Ok(()) },
             () = closing.cancelled() => return Err(problem::shutting_down()),

@@ -51,7 +51,7 @@ use crate::{
 };
 
 /// It only reads and tries; whatever takes longer is stuck.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(15);
 /// Many times what it says.
 const MAX_ANSWER: u64 = 256 * 1024;
 /// Before the facts; a failure's first byte is its step, which is never this.

@@ -20,7 +20,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
     discovery::pinned_kind,
 };
-use sandbar_api::{ClusterCheck, ClusterReport, Verdict};
+use sandbar_api::{ClusterCheck, ClusterFinding, ClusterReport, Verdict};
 use sandbar_provider_kubernetes::{
     Settings, check,
     manifests::{Given, Values, key_shown, render},
@@ -174,7 +174,7 @@ impl Installation {
     }
 }
 
-fn of<'a>(report: &'a ClusterReport, check: &str) -> &'a sandbar_api::ClusterFinding {
+fn of<'a>(report: &'a ClusterReport, check: &str) -> &'a ClusterFinding {
     let found = report.findings.iter().find(|finding| finding.check == check);
     found.unwrap_or_else(|| panic!("nothing is said of {check}: {report:#?}"))
 }
@@ -228,12 +228,18 @@ async fn install(installation: &Installation) -> Outcome {
 async fn judge(installation: &Installation) -> Outcome {
     let account = installation.account().await?;
     let image = installation.guest_image.clone();
-    let report = installation.checked(account.clone(), &image, ClusterCheck::default()).await;
+    let fine = |finding: &ClusterFinding| finding.verdict == Verdict::Green || finding.check == "pools";
+    let mut report = installation.checked(account.clone(), &image, ClusterCheck::default()).await;
+    // On a busy machine the cluster may once take longer than the check waits.
+    if !report.findings.iter().all(fine) {
+        eprintln!("{}", serde_json::to_string_pretty(&report)?);
+        installation.nothing_is_left().await?;
+        report = installation.checked(account.clone(), &image, ClusterCheck::default()).await;
+    }
     eprintln!("{}", serde_json::to_string_pretty(&report)?);
     assert!(report.usable(), "{report:#?}");
     for finding in &report.findings {
-        let pools = finding.check == "pools";
-        assert!(finding.verdict == Verdict::Green || pools, "{finding:?}");
+        assert!(fine(finding), "{finding:?}");
     }
     assert!(of(&report, "network policy").evidence.starts_with("observed"), "{report:#?}");
     assert!(of(&report, "credentials").evidence.contains(&installation.server), "{report:#?}");

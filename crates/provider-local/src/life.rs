@@ -110,7 +110,7 @@ impl Local {
             }
             ended(guest).await?;
         }
-        self.shared.groups.remove(id).map_err(Error::io("remove the sandbox's control groups"))?;
+        self.shared.groups.remove(id).await.map_err(Error::io("remove the sandbox's control groups"))?;
         let directory = fs::File::open(self.path(id)).map_err(Error::io("open the sandbox's directory"))?;
         guest_pid::forget(directory.as_fd()).map_err(Error::io("remove guest.pid"))
     }

@@ -37,13 +37,13 @@ impl<W: AsyncWrite + Unpin> Outlet<W> {
                 Err(error) => return Err(Failure::io("failed to write the command's output")(error)),
             }
         }
-        Ok(self.next_signal())
+        Ok(self.next_signal(Instant::now()))
     }
 
-    fn next_signal(&mut self) -> Option<&'static str> {
+    fn next_signal(&mut self, now: Instant) -> Option<&'static str> {
         const FIRMER: [&str; 3] = ["PIPE", "TERM", "KILL"];
         let due = PATIENCE_WITH_WRITERS * u32::try_from(self.asked).unwrap_or(u32::MAX);
-        if self.closed_since.is_none_or(|since| since.elapsed() < due) {
+        if self.closed_since.is_none_or(|since| now.duration_since(since) < due) {
             return None;
         }
         let name = FIRMER.get(self.asked).copied();
@@ -57,7 +57,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn all_is_written_until_the_reader_goes_and_then_the_writer_is_asked_once_at_first() -> Result<(), Failure> {
+    async fn all_is_written_until_the_reader_goes_and_then_the_writer_is_asked_ever_more_firmly() -> Result<(), Failure>
+    {
         let mut written = Vec::new();
         let mut outlet = Outlet::new(&mut written);
         for piece in [&b"one "[..], b"", b"two ", b"three"] {
@@ -70,7 +71,10 @@ mod tests {
         assert_eq!(outlet.write(b"read").await?, None);
         drop(reader);
         assert_eq!(outlet.write(b"unread").await?, Some("PIPE"));
-        assert_eq!(outlet.write(b"unread").await?, None);
+        let since = outlet.closed_since.unwrap_or_else(Instant::now);
+        let mut after = |ms| outlet.next_signal(since + Duration::from_millis(ms));
+        assert_eq!([0, 999, 1000, 1999, 2000].map(&mut after), [None, None, Some("TERM"), None, Some("KILL")]);
+        assert_eq!(after(60_000), None);
         Ok(())
     }
 }

@@ -72,6 +72,12 @@ async fn start(server: &Server, script: &str) -> Outcome<String> {
     Ok(server.client()?.start_process("a", &request).await?.id.to_string())
 }
 
+/// It has said so, and from then on echoes nothing.
+async fn ready(server: &Server, process: &str) -> Outcome {
+    let client = server.client()?;
+    support::until("it is ready", async || Ok(client.screen("a", process).await?.lines[0].contains("ready"))).await
+}
+
 #[test]
 fn an_editor_is_left_and_found_again_as_it_was() -> Outcome {
     if Command::new("vim").arg("--version").stdout(Stdio::null()).status().is_err() {
@@ -154,9 +160,9 @@ one.type(b"\x01a."); one.until(b"^A."); one.type(b"\x01\x01,"); one.until(b"^A,"
 one.type(b"\x1b[20"); time.sleep(0.2); one.type(b"0~pasted\x01d\x01t\x1b[201~"); one.until(b"^[[200~pasted^Ad^At^[[201~")
 one.type(b"\x01d"); rest, code = one.left(); expect(code == 0, (rest, code))
 os.environ["SANDBAR_DETACH_KEYS"] = "ctrl-p,ctrl-q"
-one = Person("attach", "a"); one.until(b"pasted"); one.type(b"\x01d."); one.until(b"^Ad.")
+one = Person("attach", "a", "--take"); one.until(b"pasted"); one.type(b"\x01d."); one.until(b"^Ad.")
 one.type(b"\x10\x11"); rest, code = one.left(); expect(code == 0, (rest, code))
-one = Person("attach", "a", "--detach-keys", "none"); one.until(b"pasted"); one.type(b"\x10\x11."); one.until(b"^P^Q.")
+one = Person("attach", "a", "--take", "--detach-keys", "none"); one.until(b"pasted"); one.type(b"\x10\x11."); one.until(b"^P^Q.")
 os.kill(one.pid, 1); rest, code = one.left(); expect(code == 0 and b"\x1b[?2004l" in rest, (rest, code))
 "#;
     done(&mut people(&server, keys))?;
@@ -165,9 +171,12 @@ os.kill(one.pid, 1); rest, code = one.left(); expect(code == 0 and b"\x1b[?2004l
         assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
         assert!(text(&refused.stderr).contains("ctrl-a,d"), "{}", text(&refused.stderr));
     }
-    // The person's terminal answers nothing here: what the program gets is the server's answer, once.
+    // The person's terminal answers nothing here: what the program gets is the server's answer, once. An answer that is
+    // late is none, and the question is put again.
     let query = r#"
-one = Person("exec", "-t", "a", "sh", "-c", "stty raw -echo; printf 'xy\\033[6n'; head -c 6 | cat -v; timeout 1 cat -v; printf .end")
+ask = "printf '\\033[6n' >&2; timeout --foreground 10 head -c 6 | cat -v"
+once = 'while answer=$(%s); [ -z "$answer" ]; do :; done; printf %%s "$answer"; timeout --foreground 1 cat -v' % ask
+one = Person("exec", "-t", "a", "sh", "-c", "stty raw -echo; printf xy; " + once + "; printf .end")
 shown = one.until(b".end")
 expect(b"xy^[[1;3R.end" in shown and b"\x1b[6n" not in shown, shown)
 rest, code = one.left(); expect(code == 0, (rest, code))
@@ -186,6 +195,7 @@ async fn nothing_is_lost_or_doubled_when_the_server_dies_under_an_attached_clien
     let script = r#"stty -echo -onlcr; echo ready
         while read word; do echo "got $word"; seq 1 50; [ "$word" = end ] && exit 9; done"#;
     let process = start(&server, script).await?;
+    ready(&server, &process).await?;
     let mut client = server.command(&["attach", "a", &process, "--take"]);
     let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut stdin = client.stdin.take().ok_or("no stdin")?;
@@ -440,6 +450,7 @@ async fn over_tls_a_viewers_token_looks_on_and_an_operators_types() -> Outcome {
     let server = Server::start_by(up, path("home"))?;
     done(&mut server.command(&["create", "--name", "a"]))?;
     let process = start(&server, "stty -echo -onlcr; echo ready; read word; echo got $word; exit 4").await?;
+    ready(&server, &process).await?;
     let base = server.base()?;
     assert!(base.starts_with("https://"), "{base}");
     let as_role = |role: &str, argument: Option<&str>| -> Outcome<std::process::Child> {

@@ -22,7 +22,7 @@ fn run(place: &Path, arguments: &[&str]) -> Command {
 /// Nothing runs any more, and no file is left: a killed run is cleaned up after by its launcher.
 fn expect_gone(place: &Path) -> Outcome {
     expect_clean(place)?;
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while fs::read_dir(place)?.count() > 0 {
         assert!(Instant::now() < deadline, "left: {:?}", fs::read_dir(place)?.flatten().collect::<Vec<_>>());
         std::thread::sleep(Duration::from_millis(20));
@@ -106,9 +106,8 @@ import fcntl, os, pty, struct, sys, termios, time
 def size(fd, rows, cols): fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
 pid, fd = pty.fork()
 if pid == 0:
-    time.sleep(0.2)
+    size(0, 33, 101)
     os.execv(sys.argv[1], [sys.argv[1], "run", "-t", "--", "sh"])
-size(fd, 33, 101)
 seen = b""
 def until(word):
     global seen
@@ -194,6 +193,11 @@ fn a_day_with_the_client() -> Outcome {
         .as_str()
         .ok_or("no id")?
         .to_owned();
+    // It has been started, and may not have come to writing yet.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while sandbar(&["logs", "day", &process])?.is_empty() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     assert_eq!(sandbar(&["logs", "day", &process])?, "logged\n");
     sandbar(&["kill", "day", &process])?;
     sandbar(&["logs", "-f", "day", &process])?;

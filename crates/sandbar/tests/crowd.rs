@@ -43,6 +43,8 @@ async fn a_stalled_viewer_costs_the_others_nothing() -> Outcome {
         .collect();
     let keyboard = attach(&client, &process, Control::Take).await?;
     tokio::time::timeout(Duration::from_secs(60), all_there.wait()).await?;
+    // Until then keys are echoed.
+    support::until("it is ready", async || Ok(client.screen(NAME, &process).await?.lines[0].contains("ready"))).await?;
     let before = server.resident()?;
     keyboard.typist().send("\n").await?;
     let told = tokio::spawn(all_of(keyboard));

@@ -73,7 +73,17 @@ impl Installation {
         new.secrets(database)?;
         new.kubectl(&["-n", &new.server, "rollout", "status", "deployment/sandbar", "--timeout=180s"])?;
         new.token = new.leader()?.1;
+        new.served()?;
         Ok(new)
+    }
+
+    /// Nodes hear a moment later of who stands behind a Service; one answer may be by luck.
+    fn served(&self) -> Outcome {
+        let mut answers = 0;
+        until("the Service answers", || {
+            answers = if self.command(&["ls"]).output()?.status.success() { answers + 1 } else { 0 };
+            Ok((answers == 5).then_some(()))
+        })
     }
 
     /// By the very commands that the first lines of the manifests tell.
@@ -226,7 +236,12 @@ fn an_installation_serves_survives_and_goes_without_a_trace() -> Outcome {
 
     let leader = there.leader()?.0;
     let exec = ["-n", &there.server, "exec", "-c", "server", &leader, "--", "/sandbar", "kubernetes", "check"];
-    let report = there.kubectl(&exec)?;
+    // On a busy machine the cluster may once take longer than the check waits.
+    let mut report = there.kubectl(&exec);
+    if report.as_ref().map_or(true, |report| report.contains('✗')) {
+        report = there.kubectl(&exec);
+    }
+    let report = report?;
     assert!(report.contains("this cluster can hold sandboxes") && !report.contains('✗'), "{report}");
     assert!(report.contains(&format!("namespace {}", there.sandboxes)), "{report}");
 
@@ -241,6 +256,7 @@ fn an_installation_serves_survives_and_goes_without_a_trace() -> Outcome {
         Ok((next != leader).then_some(next))
     })?;
     assert_ne!(next, leader);
+    there.served()?;
     assert_eq!(there.sandbar(&["exec", "a", "--", "cat", "/workspace/k"])?.trim(), "kept");
 
     there.sandbar(&["rm", "a", "c"])?;

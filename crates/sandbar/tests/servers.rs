@@ -5,7 +5,7 @@ mod support;
 
 use std::{
     fs,
-    net::{Ipv4Addr, TcpListener},
+    net::Ipv4Addr,
     os::unix::process::ExitStatusExt as _,
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -19,13 +19,13 @@ use support::{
     Outcome,
     cluster::{Cluster, Namespace},
     database::{Database, PASSWORD},
-    done, expect_counted, expect_gapless, program, text, until,
+    done, expect_counted, expect_gapless, program, quiet_port, text, until,
 };
 
-/// For another server to lead after one is gone.
-const TAKEOVER: Duration = Duration::from_secs(10);
+/// For another server to lead after one is gone: seconds, but for a busy host.
+const TAKEOVER: Duration = Duration::from_secs(60);
 /// And to have found every sandbox again.
-const ADOPTED: Duration = Duration::from_secs(80);
+const ADOPTED: Duration = Duration::from_secs(120);
 const LEADS: &str = "this server leads";
 const STANDS_BY: &str = "standing by at";
 
@@ -39,8 +39,7 @@ struct Server {
 
 impl Server {
     fn new(url: String) -> Outcome<Self> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        Ok(Self { home: tempfile::tempdir()?, port, url, process: None })
+        Ok(Self { home: tempfile::tempdir()?, port: quiet_port(Ipv4Addr::LOCALHOST)?, url, process: None })
     }
 
     /// Returns when its log says so, which begins anew.
@@ -75,11 +74,7 @@ impl Server {
     }
 
     fn client(&self, token: &str) -> Outcome<Client> {
-        let quick = Patience {
-            first: Duration::from_millis(20),
-            longest: Duration::from_millis(200),
-            total: Duration::from_secs(60),
-        };
+        let quick = Patience { first: Duration::from_millis(20), longest: Duration::from_millis(200), total: ADOPTED };
         Ok(Client::tcp(&format!("http://127.0.0.1:{}", self.port), Some(token))?.with_patience(quick))
     }
 

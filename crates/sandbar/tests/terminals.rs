@@ -23,7 +23,11 @@ async fn start(server: &Server, argv: &[&str]) -> Outcome<String> {
 
 /// Looks until the screen of the newest terminal shows it.
 fn seen(server: &Server, what: &str) -> Outcome<String> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    seen_within(Duration::from_secs(60), server, what)
+}
+
+fn seen_within(patience: Duration, server: &Server, what: &str) -> Outcome<String> {
+    let deadline = Instant::now() + patience;
     loop {
         let screen = done(&mut server.command(&["screen", "a"]))?;
         if screen.contains(what) {
@@ -73,8 +77,17 @@ async fn full_screen_programs_are_seen_without_attaching() -> Outcome {
         }
         if program == "less" {
             server.client()?.resize("a", &process, sandbar_api::TerminalSize { cols: 60, rows: 6 }).await?;
-            server.client()?.write_stdin("a", &process, None, "G".into(), false).await?;
-            let last = seen(&server, "line 300 of many")?;
+            let mut last: Outcome<String> = Err("nothing was typed".into());
+            for _ in 0..6 {
+                // It may lose a key that comes together with the news of its size.
+                server.client()?.write_stdin("a", &process, None, "G".into(), false).await?;
+                last = seen_within(Duration::from_secs(10), &server, "(END)");
+                if last.is_ok() {
+                    break;
+                }
+            }
+            let last = last?;
+            assert!(last.contains("line 300 of many"), "{last}");
             assert!(last.lines().count() <= 6 && !last.contains("line 1 of many"), "{last}");
             server.kill()?;
             server.restart()?;
@@ -97,13 +110,16 @@ async fn what_was_shown_is_searched_replayed_and_exported() -> Outcome {
         printf '\033]52;c;ZXZpbA==\007\033]0;a title\007\033]8;;http://x/\033\\a link\033]8;;\033\\\r\n'
         printf '\033[32mgreen\033[m\033[6n\033[c\r\n'
         printf 'one 10%%\rone 99%%\r\nNeedle in it\r\n'
-        sleep 0.6
+        until [ -e /workspace/go ]; do sleep 0.05; done
         printf 'the end'
         exit 7"#;
     let process = start(&server, &["sh", "-c", script]).await?;
+    seen(&server, "Needle in it")?;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    done(&mut server.command(&["exec", "a", "--", "touch", "/workspace/go"]))?;
     seen(&server, "the end")?;
     let client = server.client()?;
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while client.process("a", &process).await?.exit.is_none() {
         assert!(Instant::now() < deadline, "it does not end");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -145,7 +161,7 @@ async fn what_was_shown_is_searched_replayed_and_exported() -> Outcome {
         total += interval.as_f64().filter(|seconds| *seconds >= 0.0).ok_or("no interval")?;
         assert!(matches!(code.as_str(), Some("o" | "r" | "x")) && data.is_string(), "{event}");
     }
-    assert!((0.5..30.0).contains(&total), "it took {total} s");
+    assert!((0.5..90.0).contains(&total), "it took {total} s");
     assert_eq!(lines.last().map(|event| (&event[1], &event[2])), Some((&"x".into(), &"7".into())));
     // The command itself is in the header.
     assert!(cast.lines().skip(1).all(|event| !event.contains("ZXZpbA")), "{cast}");

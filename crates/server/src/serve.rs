@@ -40,6 +40,7 @@ const NEXT_REQUEST: Duration = Duration::from_secs(75);
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// For requests under way when the server shuts down.
 const GRACE: Duration = Duration::from_secs(5);
+const GRACE_STEPS: u32 = 5;
 /// Descriptors are shared with the sandboxes' connections; the owner's socket is not counted.
 const MAX_TCP_CONNECTIONS: usize = 4096;
 /// One chunk of output or of a file: more would wait in memory for a slow reader. Also bounds a request's head.
@@ -99,14 +100,25 @@ impl Server {
         app.closing.cancel();
         app.sockets.close();
         let ended = async { tokio::join!(graceful.shutdown(), app.sockets.wait()) };
-        if timeout(GRACE, ended).await.is_err() {
-            tracing::warn!("requests were still under way after {} s and are broken off", GRACE.as_secs());
+        tokio::select! {
+            biased;
+            _ = ended => {}
+            () = grace() => {
+                tracing::warn!("requests were still under way after {} s and are broken off", GRACE.as_secs());
+            }
         }
         connections.shutdown().await;
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
+    }
+}
+
+/// In steps: for a process that stood still the longest time is one of them, and its requests have the others.
+async fn grace() {
+    for _ in 0..GRACE_STEPS {
+        sleep(GRACE / GRACE_STEPS).await;
     }
 }
 
@@ -224,6 +236,15 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_stood_still_has_grace_left() {
+        let mut grace = std::pin::pin!(grace());
+        assert!(timeout(Duration::ZERO, &mut grace).await.is_err());
+        tokio::time::advance(GRACE * 10).await;
+        assert!(timeout(GRACE / 2, &mut grace).await.is_err());
+        assert!(timeout(GRACE, &mut grace).await.is_ok());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_peer_is_not_waited_for() {

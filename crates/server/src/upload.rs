@@ -6,12 +6,14 @@ use axum::body::{Body, BodyDataStream};
 use futures_util::StreamExt as _;
 use sandbar_api::Problem;
 use sandbar_engine::ByteStream;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::problem::bad_request;
 
-const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// Of silence, and of all.
+const DRAIN_SILENCE: Duration = Duration::from_secs(1);
+const DRAIN_TIME: Duration = Duration::from_secs(10);
 const DRAIN_BYTES: usize = 64 * 1024 * 1024;
 
 pub(crate) fn broke_off(error: axum::Error) -> Problem {
@@ -23,15 +25,14 @@ pub(crate) fn broke_off(error: axum::Error) -> Problem {
 pub(crate) async fn drain(pieces: &mut BodyDataStream) {
     let reading = async {
         let mut left = DRAIN_BYTES;
-        while let Some(Ok(piece)) = pieces.next().await {
+        while left > 0
+            && let Ok(Some(Ok(piece))) = timeout(DRAIN_SILENCE, pieces.next()).await
+        {
             left = left.saturating_sub(piece.len());
-            if left == 0 {
-                break;
-            }
         }
     };
     // Best effort: a caller that still sends after this gets the reset.
-    let _ = tokio::time::timeout(DRAIN_TIME, reading).await;
+    let _ = timeout(DRAIN_TIME, reading).await;
 }
 
 /// Runs `take` on the body as a stream.
@@ -81,6 +82,23 @@ mod tests {
         assert_eq!(feed(whole, count).await, Ok(5));
         let broken = pieces(vec![Ok("abc".into()), Err(std::io::Error::other("gone"))]);
         assert_eq!(feed(broken, count).await.map_err(|problem| problem.code), Err(Code::BadRequest));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_rest_is_read_for_a_while() {
+        let trickle = |length: usize| {
+            let pieces = stream::iter(0..length).then(|_| async {
+                tokio::time::sleep(DRAIN_SILENCE / 2).await;
+                Ok::<_, std::io::Error>(Bytes::from("x"))
+            });
+            Body::from_stream(pieces).into_data_stream()
+        };
+        let mut short = trickle(6);
+        drain(&mut short).await;
+        assert!(short.next().await.is_none(), "all of it was read");
+        let begun = tokio::time::Instant::now();
+        drain(&mut trickle(1000)).await;
+        assert!((DRAIN_TIME..DRAIN_TIME * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@
 #[expect(dead_code, reason = "each test program uses its part")]
 mod support;
 
-use std::{collections::HashSet, fs, net::SocketAddr, sync::atomic::Ordering};
+use std::{collections::HashSet, fs, net::SocketAddr, sync::atomic::Ordering, time::Duration};
 
 use axum::{
     body::{Body, to_bytes},
@@ -187,7 +187,7 @@ async fn pending(house: &House) {
     house.begin(&json!({"agent_ref": "kagent/coder", "id": "slow"})).await;
     let none = (404, error("No sandbox found for session"));
     assert_eq!(house.call("GET", "/api/sessions/slow/sandbox").await, none);
-    house.bench.provider.pace.store(1500, Ordering::SeqCst);
+    let shut = house.bench.provider.gate.write().await;
     let (status, early) = house.call("POST", "/api/sessions/slow/sandbox?wait=0").await;
     assert_eq!((status, &early["ready"]), (202, &json!(false)));
     assert!(early["mcp_url"].as_str().unwrap().ends_with("/mcp"), "clients fail on an empty one");
@@ -198,9 +198,12 @@ async fn pending(house: &House) {
         }
     };
     assert_eq!(pending, (200, json!(false)));
-    let (status, ready) = house.call("POST", "/api/sessions/slow/sandbox?wait=25").await;
+    let opening = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        drop(shut);
+    };
+    let ((status, ready), ()) = tokio::join!(house.call("POST", "/api/sessions/slow/sandbox?wait=25"), opening);
     assert_eq!((status, &ready["ready"]), (200, &json!(true)), "blocks until it is ready");
-    house.bench.provider.pace.store(0, Ordering::SeqCst);
     assert_eq!(house.call("GET", "/api/sessions/slow/sandbox").await, (200, ready));
 }
 

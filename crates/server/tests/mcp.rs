@@ -257,12 +257,13 @@ async fn shutdown(bench: Bench) {
     };
     let (cut_off, ()) = tokio::join!(bench.send("POST", TOOLS, &headers, run.1), closing);
     assert_eq!(cut_off.code(), "shutting_down", "{}: {}", cut_off.status, cut_off.text());
-    let ended = tokio::time::timeout(Duration::from_secs(4), async {
+    let ended = tokio::time::timeout(Duration::from_secs(30), async {
         while unasked.next().await.is_some() {}
         let _rest = to_bytes(answer, usize::MAX).await;
         bench.serving.await.unwrap().unwrap();
     });
     ended.await.unwrap();
+    assert!(!support::broke_off(), "it waited for what does not end");
     assert!(process.exists(), "what runs in sandboxes outlives the server");
     let running = bench.engine.processes("box").await.unwrap();
     assert!(running.iter().any(|process| process.state == ProcessState::Running));

@@ -44,9 +44,11 @@ impl Watched {
         let told = Command::new("stty").args(["-a", "-F", path.trim()]).output();
         let flags = told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default();
         let set = |flag: &str| flags.split_whitespace().any(|word| word == flag);
-        let quiet_ms = u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX);
+        let screen = self.pane.screen();
+        // What was printed meanwhile is of another moment than the flags, and not quiet.
+        let quiet_ms = if self.length() == length { u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX) } else { 0 };
         let tty = Tty { echo: set("echo"), canonical: set("icanon"), quiet_ms, blocked_read: None };
-        Look::of(&self.pane.screen(), tty)
+        Look::of(&screen, tty)
     }
 
     /// The question for which `step` waits, within a bound.

@@ -16,7 +16,7 @@ async fn streams(stage: &Stage, target: &Target, tokens: Option<u64>, limit: u64
     let (agent, session) = agent(stage, target, tokens, None).await?;
     let before = stage.outside.upstream.seen().len();
     let body = chat("write:40 pause:5", ",\"max_tokens\":50,\"stream\":true");
-    let steps = [Step::send(post(CHAT, "", &body)).word(), Step::Rest(8000).word()];
+    let steps = [Step::send(post(CHAT, "", &body)).word(), Step::Answer(8000).word()];
     let said = stage.client_inside(&agent, "storm", &["50", &steps[0], &steps[1]]).await?;
     until("all is settled", async || Ok(stage.client.budget(&session).await?.tokens_reserved == 0)).await?;
     let (used, calls) = counted(stage, before);
@@ -110,7 +110,7 @@ async fn family(stage: &Stage, target: &Target, tokens: Option<u64>) -> Outcome<
         children.push(agent(stage, target, Some(1_000_000), Some(&session)).await?.0);
     }
     let body = chat("write:40", ",\"max_tokens\":50");
-    let steps = [Step::send(post(CHAT, "", &body)).word(), Step::Rest(SILENCE * 4).word()];
+    let steps = [Step::send(post(CHAT, "", &body)).word(), Step::Answer(SILENCE * 4).word()];
     for child in &children {
         stage.client_inside(child, "storm", &["10", &steps[0], &steps[1]]).await?;
     }

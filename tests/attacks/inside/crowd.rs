@@ -27,11 +27,13 @@ pub(super) fn storm(words: &[&str]) -> Got {
     })))
 }
 
-/// `crowd N MS BASE64 [at:ADDRESS]`: opens so many connections one after the other, sends the text on each (`{}` is its number), holds
-/// them for that long and tells how many were answered with what.
+/// `crowd N MS BASE64 [at:ADDRESS] [within:S]`: opens so many connections one after the other until one takes longer, sends the
+/// text on each (`{}` is its number), holds them for that long and tells how many were answered with what.
 pub(super) fn crowd(words: &[&str]) -> Got {
-    let [number, hold, text, place @ ..] = words else { return Err(io::Error::other("number, time and text")) };
-    let place = place.first().and_then(|place| place.strip_prefix("at:")).unwrap_or(wire::GATE);
+    let [number, hold, text, more @ ..] = words else { return Err(io::Error::other("number, time and text")) };
+    let place = more.iter().find_map(|word| word.strip_prefix("at:")).unwrap_or(wire::GATE);
+    let within = more.iter().find_map(|word| word.strip_prefix("within:")).unwrap_or("3");
+    let within = Duration::from_secs(within.parse().map_err(io::Error::other)?);
     let number: usize = number.parse().map_err(io::Error::other)?;
     let hold = Duration::from_millis(hold.parse().map_err(io::Error::other)?);
     let text = sandbar_api::bytes::decode(text).ok_or_else(|| io::Error::other("no base64"))?;
@@ -41,7 +43,7 @@ pub(super) fn crowd(words: &[&str]) -> Got {
     let place = place.parse().map_err(io::Error::other)?;
     let (mut held, mut stopped) = (vec![], String::new());
     for index in 0..number {
-        let opened = TcpStream::connect_timeout(&place, Duration::from_secs(3)).and_then(|mut stream| {
+        let opened = TcpStream::connect_timeout(&place, within).and_then(|mut stream| {
             stream.set_nonblocking(true)?;
             stream.write_all(text.replace("{}", &index.to_string()).as_bytes())?;
             Ok(stream)

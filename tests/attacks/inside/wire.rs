@@ -18,11 +18,11 @@ use super::Got;
 
 pub(super) const GATE: &str = "127.0.0.1:7228";
 /// For an answer that has to come.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Steps as words: `send:BASE64`, `slow:BASE64` (a byte at a time), `many:N:BASE64`, `head` (up to an empty line),
 /// `tls:SNI:ALPN` and `shred:SNI:ALPN` (the greeting in records of one byte), `rest:MS` (until that much silence),
-/// `wait:MS`; first of all `at:ADDRESS` for another place than the gate.
+/// `answer:MS` (the same once an answer has begun), `wait:MS`; first of all `at:ADDRESS` for another place than the gate.
 pub(super) fn talk(words: &[&str]) -> Got {
     let (place, words) = match words.first().and_then(|word| word.strip_prefix("at:")) {
         Some(place) => (place, &words[1..]),
@@ -90,11 +90,12 @@ impl Line {
                 std::thread::sleep(Duration::from_millis(rest.parse().map_err(io::Error::other)?));
                 Ok(())
             }
-            "rest" => {
+            "rest" | "answer" => {
                 let silence = Duration::from_millis(rest.parse().map_err(io::Error::other)?);
-                self.tcp().set_read_timeout(Some(silence))?;
-                let mut chunk = [0; 16 * 1024];
+                let (from, mut chunk) = (heard.len(), [0; 16 * 1024]);
                 loop {
+                    let awaited = verb == "answer" && !is_answer(&heard[from..]);
+                    self.tcp().set_read_timeout(Some(if awaited { PATIENCE } else { silence }))?;
                     match self.read(&mut chunk) {
                         Ok(0) => return Ok(()),
                         Ok(count) if heard.len() < 1 << 20 => heard.extend_from_slice(&chunk[..count]),
@@ -164,6 +165,18 @@ impl Write for Line {
             Self::Tls(tls) => tls.flush(),
         }
     }
+}
+
+/// Whether there is more of it than what HTTP/2 begins with.
+fn is_answer(mut heard: &[u8]) -> bool {
+    while let [0, high, low, kind, _, _, _, _, _, rest @ ..] = heard {
+        // Settings, pings and windows are nobody's answer.
+        if ![4, 6, 8].contains(kind) {
+            return true;
+        }
+        heard = rest.get(usize::from(u16::from_be_bytes([*high, *low]))..).unwrap_or_default();
+    }
+    heard.first().is_some_and(|first| *first != 0)
 }
 
 fn decode(text: &str) -> io::Result<Vec<u8>> {

@@ -121,12 +121,18 @@ async fn an_apiserver_that_refuses_while_it_starts_is_given_a_moment() {
 #[tokio::test]
 async fn the_timeout_says_what_was_seen_last() {
     let stand_in = watching(|_, _| Answer::Hold(vec![event("MODIFIED", &claim("u", "11", "ReconcilerError"))])).await;
-    let error = claimed(&stand_in, Duration::from_millis(300)).await.expect_err("late");
-    match &error {
-        Error::Timeout { last: Some(last), .. } => assert_eq!(last.reason, "ReconcilerError"),
-        other => panic!("{other}"),
+    // On a busy machine nothing may be seen in the first of these.
+    for wait in [300, 3_000, 30_000].map(Duration::from_millis) {
+        let error = claimed(&stand_in, wait).await.expect_err("late");
+        match &error {
+            Error::Timeout { last: Some(last), .. } => assert_eq!(last.reason, "ReconcilerError"),
+            Error::Timeout { last: None, .. } => continue,
+            other => panic!("{other}"),
+        }
+        assert!(error.to_string().contains("ReconcilerError"), "{error}");
+        return;
     }
-    assert!(error.to_string().contains("ReconcilerError"), "{error}");
+    panic!("nothing was seen");
 }
 
 #[tokio::test]

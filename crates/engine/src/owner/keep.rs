@@ -12,9 +12,6 @@ use crate::{
     store::{NewSnapshot, SnapshotRow},
 };
 
-/// How long uploads and removals under way may take to end before a snapshot is refused for them.
-const TRANSFERS: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
-
 /// A snapshot to be taken.
 pub(crate) struct Keep {
     pub(crate) id: SnapshotId,
@@ -103,19 +100,21 @@ impl Owner {
     }
 
     async fn hold_runtimes(&self) -> Result<runtimes::Held, Problem> {
+        let patience = self.inner.patience.transfers();
         let held = tokio::select! {
-            held = time::timeout(TRANSFERS, runtimes::hold(&self.handle)) => held,
+            held = time::timeout(patience, runtimes::hold(&self.handle)) => held,
             () = self.inner.closing.cancelled() => return Err(problem::shutting_down()),
         };
-        held.unwrap_or_else(|_| Err(files_in_transfer(&self.handle.name())))
+        held.unwrap_or_else(|_| Err(files_in_transfer(&self.handle.name(), patience)))
     }
 
     async fn settle_files(&self) -> Result<(), Problem> {
+        let patience = self.inner.patience.transfers();
         let settled = tokio::select! {
-            settled = self.handle.settle_files(TRANSFERS) => settled,
+            settled = self.handle.settle_files(patience) => settled,
             () = self.inner.closing.cancelled() => return Err(problem::shutting_down()),
         };
-        if settled { Ok(()) } else { Err(files_in_transfer(&self.handle.name())) }
+        if settled { Ok(()) } else { Err(files_in_transfer(&self.handle.name(), patience)) }
     }
 
     async fn forget(&self, id: &SnapshotId) {
@@ -126,8 +125,8 @@ impl Owner {
     }
 }
 
-fn files_in_transfer(name: &str) -> Problem {
-    let waited = TRANSFERS.as_secs();
+fn files_in_transfer(name: &str, waited: Duration) -> Problem {
+    let waited = waited.as_secs();
     Problem::new(
         Code::WrongState,
         format!(

@@ -3,16 +3,11 @@
 //! The kernel is changed first and the record afterwards, both ways. A server that ends in between leaves one whose
 //! record says what the next start makes true again: `ready` is thawed, `paused` is frozen.
 
-use std::time::Duration;
-
 use sandbar_api::{Problem, Sandbox, SandboxState, StateReason};
 use sandbar_provider::Error;
 
 use super::{IDLE, Owner, idle, is_put_away, reason};
 use crate::{idle::Rest, problem};
-
-/// How long calls under way may take to end before they are paused with the rest.
-const UNDER_WAY: Duration = Duration::from_millis(250);
 
 pub(crate) fn requested_pause() -> StateReason {
     reason("requested", "It was asked to pause.")
@@ -30,7 +25,7 @@ impl Owner {
             _ => return Err(problem::wrong_state(&self.handle.record.borrow())),
         }
         self.handle.hold();
-        self.handle.settle(UNDER_WAY).await;
+        self.handle.settle(self.inner.patience.calls()).await;
         let paused = match self.freeze().await {
             Ok(()) => self.transition(SandboxState::Paused, Some(why)).await,
             Err(error) => Err(problem::from_provider(error)),

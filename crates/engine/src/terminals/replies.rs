@@ -15,7 +15,7 @@ use tokio::{
 use crate::{Inner, handle::Handle};
 
 /// A program that asked has given up waiting, or is another one by now.
-pub(super) const YOUNG: Duration = Duration::from_secs(5);
+pub(super) const YOUNG: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 5 });
 /// Replies that may wait for the guest.
 const QUEUE: usize = 16;
 /// Older guests would count replies as a person's input.

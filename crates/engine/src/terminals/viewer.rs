@@ -152,7 +152,7 @@ impl Viewer {
                 (Some(painting), from)
             }
         };
-        let reader = engine.output(handle.id.as_str(), id.as_str(), Some(from)).await?;
+        let reader = engine.output(handle.id.as_str(), id.as_str(), Some(from)).await?.looking_on();
         let control = seat.control(&table.borrow());
         let filter = (!wanted.raw).then(|| Neutral::new(Titles::Drop, InputModes::Pass));
         let mut viewer = Self {

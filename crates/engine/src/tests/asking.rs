@@ -28,6 +28,10 @@ impl Asking {
     async fn start() -> Result<Self, Box<dyn std::error::Error>> {
         let bed = Bed::new().await?;
         bed.create("a").await?;
+        Self::of(bed).await
+    }
+
+    async fn of(bed: Bed) -> Result<Self, Box<dyn std::error::Error>> {
         let request = StartProcess { terminal: Some(SIZE), ..command(&["sleep"]) };
         let process = bed.engine.start_process("a", request).await?;
         let guest = bed.provider.get(&process.sandbox).ok_or("no sandbox")?.guest.clone();
@@ -79,7 +83,10 @@ impl Asking {
 
     /// Waits until the watcher has looked as often again as it takes to judge.
     async fn judged(&self) -> Result<(), String> {
-        let before = self.looks();
+        self.judged_since(self.looks()).await
+    }
+
+    async fn judged_since(&self, before: u32) -> Result<(), String> {
         soon(|| async { (self.looks() >= before + 2).then_some(()) }).await?;
         tokio::time::sleep(Duration::from_millis(100)).await;
         Ok(())
@@ -354,10 +361,12 @@ async fn who_works_is_not_asked_about_and_who_cannot_be_seen_neither() -> Tested
     asking.guest.change(asking.id(), |play| play.tty.works_us = 0);
     asking.open().await?;
 
-    let old = Asking::start().await?;
-    old.guest.fail("look", Some(Fault::Old));
+    let bed = Bed::new().await?;
+    let sandbox = bed.create("a").await?;
+    bed.provider.get(&sandbox.id).ok_or("no sandbox")?.guest.fail("look", Some(Fault::Old));
+    let old = Asking::of(bed).await?;
     old.print("Go on? [y/N] ");
-    tokio::time::sleep(Duration::from_millis(800)).await;
+    soon(|| async { (old.guest.refused() > 0).then_some(()) }).await?;
     old.guest.fail("look", None);
     old.print("\r\nGo on? [y/N] ");
     tokio::time::sleep(Duration::from_millis(800)).await;

@@ -93,7 +93,7 @@ fn the_engine_does_the_same_on_postgresql() -> Tested {
     same.args(ROOMS).args(passed_over).env(CHOICE, POSTGRES).stdin(Stdio::null());
     let out = log.reopen()?;
     let mut running = same.stderr(out.try_clone()?).stdout(out).spawn()?;
-    let until = Instant::now() + Duration::from_secs(400);
+    let until = Instant::now() + Duration::from_secs(1200);
     let ended = loop {
         if let Some(ended) = running.try_wait()? {
             break ended;

@@ -44,7 +44,7 @@ async fn work_is_refused_and_everything_else_goes_on() -> Tested {
     // What was on its way out when everything stood still arrives.
     guest.write(id, b"late");
     let mut reader = bed.engine.output("a", id, None).await?;
-    let read = tokio::time::timeout(std::time::Duration::from_secs(5), reader.next(true)).await??;
+    let read = tokio::time::timeout(std::time::Duration::from_secs(30), reader.next(true)).await??;
     assert!(matches!(read, Some(crate::OutputItem::Chunk(chunk)) if chunk.data == b"late"));
     assert_eq!(bed.engine.processes("a").await?.len(), 1);
 
@@ -91,6 +91,7 @@ async fn a_start_under_way_is_not_caught_halfway() -> Tested {
     let bed = Bed::new().await?;
     let sandbox = bed.create("a").await?;
     let guest = bed.provider.get(&sandbox.id).ok_or("no sandbox")?.guest.clone();
+    bed.engine.inner.patience.wait_for_calls(60);
     let pause = async {
         let begun = soon(|| async { guest.last_start() }).await?;
         assert!(guest.play(&begun.process_id).is_none(), "it started too fast to show anything");
@@ -98,8 +99,16 @@ async fn a_start_under_way_is_not_caught_halfway() -> Tested {
         assert!(guest.play(&begun.process_id).is_some(), "it was paused before it had started");
         Ok::<_, Box<dyn std::error::Error>>(())
     };
-    let (ran, paused) = tokio::join!(bed.engine.start_process("a", command(&["slow"])), pause);
+    let start = async {
+        let handle = bed.engine.inner.handle("a").await?;
+        let held = soon(|| async { handle.is_held().then_some(()) }).await;
+        guest.let_start();
+        held?;
+        Ok::<_, Box<dyn std::error::Error>>(())
+    };
+    let (ran, paused, held) = tokio::join!(bed.engine.start_process("a", command(&["held"])), pause, start);
     ran?;
+    held?;
     paused
 }
 
@@ -126,9 +135,16 @@ async fn a_paused_one_can_die_stop_expire_and_be_deleted() -> Tested {
         assert_eq!(code(refused), Some(Code::WrongState));
     }
 
-    let request = CreateSandbox { ttl: Some("1s".parse()?), ..CreateSandbox::default() };
-    let expires = bed.engine.create(&owner(), request, None).await?.sandbox;
-    bed.engine.pause(expires.id.as_str()).await?;
+    let request = CreateSandbox { ttl: Some("2s".parse()?), ..CreateSandbox::default() };
+    let mut tries = 0;
+    let expires = loop {
+        let made = bed.engine.create(&owner(), request.clone(), None).await?.sandbox;
+        match bed.engine.pause(made.id.as_str()).await {
+            // On a slow host one may be gone before it is paused, but not each.
+            Err(problem) if problem.code == Code::SandboxGone && tries < 5 => tries += 1,
+            paused => break paused?,
+        }
+    };
     let gone = bed.until(expires.id.as_str(), SandboxState::Deleted).await?;
     assert_eq!(gone.reason.map(|reason| reason.code).as_deref(), Some("expired"));
 

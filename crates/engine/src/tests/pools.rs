@@ -230,7 +230,8 @@ async fn one_key_claims_once() -> Tested {
     let bed = Bed::new().await?;
     bed.engine.set_pool("default", 3).await?;
     bed.warm("default", 3).await?;
-    bed.slow_down();
+    // The place of the claimed one is not filled meanwhile.
+    bed.provider.held.send_replace(true);
     let (caller, request) = (owner(), CreateSandbox { name: Some("once".into()), ..CreateSandbox::default() });
     let create = || async {
         let outcome = bed.engine.create(&caller, request.clone(), Some("key")).await?;
@@ -347,12 +348,14 @@ async fn short_memory_empties_the_pool_until_it_is_over() -> Tested {
 #[tokio::test]
 async fn what_keeps_a_pool_from_being_filled_is_told_and_tried_again() -> Tested {
     let bed = Bed::new().await?;
-    let (layer, cause, fix) = ("user namespaces", "EPERM".to_owned(), "sysctl x".to_owned());
-    *bed.provider.broken.lock().map_err(|_| "poisoned")? = Some(Error::NotEnforceable { layer, cause, fix });
+    let refuses =
+        || Error::NotEnforceable { layer: "user namespaces", cause: "EPERM".to_owned(), fix: "sysctl x".to_owned() };
+    bed.provider.kernel.fail("launch", refuses);
     bed.engine.set_pool("default", 1).await?;
     let told = || async { bed.pool("default").await.and_then(|pool| pool.reason) };
     let reason = soon(told).await?;
     assert!(reason.contains("EPERM") && reason.contains("sysctl x"), "{reason}");
+    bed.provider.kernel.mend("launch");
     bed.warm("default", 1).await?;
     assert_eq!(bed.pool("default").await.and_then(|pool| pool.reason), None);
     Ok(())

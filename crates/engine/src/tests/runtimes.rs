@@ -6,7 +6,7 @@ use sandbar_api::{Code, CreateSandbox, CreateSnapshot, Problem, SandboxState};
 use sandbar_guest::protocol::{Legacy, Sandboxd, ServeRequest};
 
 use super::{
-    Bed, Tested, code, owner,
+    Bed, Tested, code, exec, owner,
     script::dial::{OLD, TAKEN},
     soon,
 };
@@ -101,11 +101,14 @@ async fn a_snapshot_waits_for_what_they_change_and_lets_them_change_nothing() ->
     };
     let handle = bed.engine.inner.handle("a").await?;
     // What does not end refuses it, and everything goes on.
+    let patience = &bed.engine.inner.patience;
+    patience.wait_for_transfers(2);
     let change = guest.change_through_runtimes().ok_or("it is held")?;
     let refused = take("s").await?.err().ok_or("it was taken")?;
     assert!(refused.code == Code::WrongState && refused.detail.contains("transferred"), "{refused}");
     assert!(!handle.is_held());
     // What ends is waited for, and what is on its way to it gets in.
+    patience.wait_for_transfers(60);
     let mut snapshot = take("s");
     let taken = tokio::time::timeout(Duration::from_millis(200), &mut snapshot).await;
     assert!(taken.is_err() && !handle.is_held() && bed.provider.kernel.done().is_empty());
@@ -115,7 +118,9 @@ async fn a_snapshot_waits_for_what_they_change_and_lets_them_change_nothing() ->
     // Also of one that is paused.
     bed.engine.pause("a").await?;
     let change = guest.change_through_runtimes().ok_or("it is held")?;
+    patience.wait_for_transfers(2);
     assert_eq!(code(take("paused").await?), Some(Code::WrongState));
+    patience.wait_for_transfers(60);
     drop(change);
     take("paused").await??;
     // Who holds them lets go when the guest hears that the call is over.
@@ -130,6 +135,8 @@ async fn whoever_waits_for_a_silent_command_keeps_idleness_away() -> Tested {
     let guest = bed.provider.get(&sandbox.id).ok_or("no guest")?.guest.clone();
     bed.provider.kernel.count(&sandbox.id, |counters| counters.cpu = Some(Duration::ZERO));
     guest.await_runtimes(1);
+    // Wakes it, if a slow host let it be put away before somebody waited.
+    bed.engine.exec("a", exec(&["echo", "x"], None, 10)).await?;
     tokio::time::sleep(Duration::from_millis(1000)).await;
     assert_eq!(bed.state("a").await, Some(SandboxState::Ready));
     guest.await_runtimes(0);

@@ -44,6 +44,8 @@ pub(super) struct Scripted {
     pub(super) destroys: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// How long a `create` takes, in milliseconds: long enough for others to come in between.
     pub(super) pace: AtomicU64,
+    /// Whether a `create` waits until this is false.
+    pub(super) held: watch::Sender<bool>,
     /// Creates that have not ended.
     pub(super) creating: AtomicU64,
     pub(super) connections: AtomicU64,
@@ -91,6 +93,7 @@ impl Scripted {
             broken: Mutex::default(),
             destroys: Mutex::default(),
             pace: AtomicU64::new(20),
+            held: watch::Sender::new(false),
             creating: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             bound: Mutex::default(),
@@ -173,10 +176,12 @@ impl Provider for Scripted {
     async fn create(&self, spec: &Spec) -> Result<(), Error> {
         self.creating.fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(self.pace.load(Ordering::Relaxed))).await;
+        drop(self.held.subscribe().wait_for(|held| !*held).await);
         self.creating.fetch_sub(1, Ordering::SeqCst);
         if let Some(error) = lock(&self.broken).take() {
             return Err(error);
         }
+        self.kernel.may_launch()?;
         self.kernel.creates(spec)?;
         self.launch(&spec.id).map_err(Error::io("start the script"))
     }
@@ -186,6 +191,7 @@ impl Provider for Scripted {
         if let Some(error) = lock(&self.broken).take() {
             return Err(error);
         }
+        self.kernel.may_launch()?;
         self.launch(&spec.id).map_err(Error::io("start the script"))
     }
 

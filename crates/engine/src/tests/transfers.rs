@@ -84,6 +84,8 @@ async fn a_snapshot_waits_for_an_upload_and_not_for_a_command() -> Tested {
 #[tokio::test]
 async fn an_upload_that_does_not_end_refuses_the_snapshot_and_goes_on() -> Tested {
     let under_way = Transfer::begin().await?;
+    let patience = &under_way.bed.engine.inner.patience;
+    patience.wait_for_transfers(2);
     let snapshot = under_way.take("s");
     under_way.until_held().await?;
     let late = under_way.echo();
@@ -99,6 +101,7 @@ async fn an_upload_that_does_not_end_refuses_the_snapshot_and_goes_on() -> Teste
     bed.engine.pause("a").await?;
     assert_eq!(code(under_way.take("s").await?), Some(Code::WrongState));
     assert_eq!(bed.state("a").await, Some(SandboxState::Paused));
+    patience.wait_for_transfers(60);
     let snapshot = under_way.take("s");
     drop(under_way.body);
     assert_eq!(under_way.upload.await??, 4);
@@ -119,7 +122,7 @@ async fn what_a_caller_left_behind_is_waited_for() -> Tested {
 
     let engine = under_way.bed.engine.clone();
     let removal = tokio::spawn(async move { engine.remove("a", "upload", false).await });
-    soon(|| async { (under_way.guest.changes() == 1).then_some(()) }).await?;
+    soon(|| async { (under_way.guest.changes_begun() == 2).then_some(()) }).await?;
     removal.abort();
     under_way.take("removed").await??;
     Ok(())
@@ -144,7 +147,7 @@ async fn a_server_that_ends_waits_for_neither() -> Tested {
     let under_way = Transfer::begin().await?;
     let snapshot = under_way.take("s");
     under_way.until_held().await?;
-    let patience = std::time::Duration::from_secs(1);
+    let patience = std::time::Duration::from_secs(20);
     tokio::time::timeout(patience, under_way.bed.engine.shutdown()).await?;
     assert_eq!(code(snapshot.await?), Some(Code::ShuttingDown));
     assert_eq!(code(under_way.upload.await?), Some(Code::ShuttingDown));

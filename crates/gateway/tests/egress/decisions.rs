@@ -1,7 +1,5 @@
 //! Allow, deny, ask: at CONNECT, for each request, live; and what is recorded.
 
-use std::time::Duration;
-
 use sandbar_gateway::{Answer, Direction, Outcome};
 use sandbar_policy::{
     Effect::{Allow, Ask, Deny},
@@ -12,7 +10,7 @@ use tokio::io::AsyncReadExt as _;
 use crate::{
     client::{Reply, raw, request},
     server::Server,
-    world::World,
+    world::{PATIENCE, World},
 };
 
 #[tokio::test]
@@ -234,7 +232,7 @@ async fn who_goes_away_stops_asking() {
         .expect("written");
     let (_, mut answer) = world.question().await;
     drop(stream);
-    tokio::time::timeout(Duration::from_secs(10), answer.closed()).await.expect("the question is given up");
+    tokio::time::timeout(PATIENCE, answer.closed()).await.expect("the question is given up");
     let fact = world.warden.fact("given up", |fact| fact.host == "a.example.test").await;
     assert!(matches!(fact.outcome, Outcome::Failed(_)), "{fact:?}");
 }
@@ -254,11 +252,11 @@ async fn who_goes_away_inside_http2_stops_asking() {
     let two = ask(sender.clone(), url);
     let (_, mut second) = world.question().await;
     one.abort();
-    tokio::time::timeout(Duration::from_secs(10), first.closed()).await.expect("one is given up");
+    tokio::time::timeout(PATIENCE, first.closed()).await.expect("one is given up");
     assert!(!second.is_closed(), "the other one still waits");
     two.abort();
     drop(sender);
-    tokio::time::timeout(Duration::from_secs(10), second.closed()).await.expect("all are given up");
+    tokio::time::timeout(PATIENCE, second.closed()).await.expect("all are given up");
     assert!(server.seen().is_empty());
 }
 
@@ -283,7 +281,7 @@ async fn stopping_ends_what_is_open() {
     let mut tunnel = world.connect(&format!("a.example.test:{port}")).await;
     world.stop.cancel();
     let mut rest = [0; 1];
-    let read = tokio::time::timeout(Duration::from_secs(10), tunnel.read(&mut rest)).await.expect("it ends");
+    let read = tokio::time::timeout(PATIENCE, tunnel.read(&mut rest)).await.expect("it ends");
     assert!(matches!(read, Ok(0) | Err(_)));
     world.warden.fact("its end", |fact| matches!(fact.outcome, Outcome::Failed(_))).await;
     assert!(tokio::net::TcpStream::connect(world.proxy).await.is_err(), "nothing more is accepted");

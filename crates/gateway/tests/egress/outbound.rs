@@ -10,7 +10,7 @@ use bytes::Bytes;
 use sandbar_gateway::{Answered, Gateway, NotPosted, Settings, Target};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     time::Instant,
 };
 
@@ -243,9 +243,10 @@ async fn a_status_counts_whatever_becomes_of_the_body() {
 #[tokio::test]
 async fn what_cannot_be_reached_is_told_in_words() {
     let gateway = gateway(settings());
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
-    let address: SocketAddr = listener.local_addr().expect("an address");
-    drop(listener);
+    // nobody listens there, and nobody else gets it
+    let taken = TcpSocket::new_v4().expect("a socket");
+    taken.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a port");
+    let address = taken.local_addr().expect("an address");
     let told = refused(&gateway, &format!("http://{address}/")).await;
     assert_eq!(told, format!("{address} cannot be reached: connection refused"));
 

@@ -10,7 +10,7 @@ use sandbar_policy::Effect::Allow;
 use crate::{
     client::{Reply, request},
     server::{Server, Shown},
-    world::World,
+    world::{PATIENCE, World},
 };
 
 const MANY: usize = 100 * 1024 * 1024;
@@ -32,7 +32,7 @@ async fn events_arrive_one_by_one() {
         let asked = request("GET", "/steps", &[("host", &format!("a.example.test:{port}"))], "");
         let mut body = sender.send_request(asked).await.expect("an answer").into_body();
         for number in 0..3 {
-            let frame = tokio::time::timeout(std::time::Duration::from_secs(10), body.frame()).await.expect("in time");
+            let frame = tokio::time::timeout(PATIENCE, body.frame()).await.expect("in time");
             let data = frame.expect("a frame").expect("no error").into_data().expect("data");
             assert_eq!(data, format!("data: {number}\n\n"), "before the server goes on");
             server.step.notify_one();

@@ -22,6 +22,8 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+/// For what has to come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Where clients of a carried gate believe it to be.
 pub(crate) const INSIDE: u16 = 7228;
 /// What is on its way to or from a carried client.
@@ -144,8 +146,8 @@ pub(crate) fn settings() -> Settings {
         hosts: names.into_iter().map(|name| (name, vec![IpAddr::V4(Ipv4Addr::LOCALHOST)])).collect(),
         private: vec!["127.0.0.0/8".parse().expect("a range")],
         extra_roots: crate::server::authority().pem().into_bytes(),
-        head_timeout: Duration::from_secs(5),
-        connect_timeout: Duration::from_secs(5),
+        head_timeout: PATIENCE,
+        connect_timeout: PATIENCE,
         ..Settings::default()
     }
 }
@@ -200,13 +202,13 @@ impl World {
 
     pub(crate) async fn question(&self) -> Asked {
         let mut asked = self.asked.lock().await;
-        tokio::time::timeout(Duration::from_secs(10), asked.recv()).await.expect("a question").expect("a question")
+        tokio::time::timeout(PATIENCE, asked.recv()).await.expect("a question").expect("a question")
     }
 }
 
-/// Asks again and again, for ten seconds.
+/// Asks again and again, for half a minute.
 pub(crate) async fn poll<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..1000 {
+    for _ in 0..3000 {
         if let Some(found) = look() {
             return found;
         }

@@ -44,7 +44,7 @@ async fn a_large_request_passes() {
 
 #[tokio::test]
 async fn a_request_that_never_comes_does_not_wait_forever() {
-    let settings = Settings { head_timeout: Duration::from_secs(2), ..Settings::default() };
+    let settings = Settings { head_timeout: Duration::from_secs(5), ..Settings::default() };
     let world = World::with(None, true, settings).await;
     let stream = tokio::net::TcpStream::connect(world.gate).await.expect("a connection");
     let (mut sender, connection) =
@@ -185,7 +185,7 @@ async fn requests_of_one_sandbox_take_only_so_much_memory() {
     let settings = Settings { head_timeout: Duration::from_secs(2), ..Settings::default() };
     let world = World::with(budget(), true, settings.clone()).await;
     // two of the largest, which is all there is for it
-    let dawdlers = [dawdle(&world, settings.llm_body).await, dawdle(&world, settings.llm_body).await];
+    let mut dawdlers = [dawdle(&world, settings.llm_body).await, dawdle(&world, settings.llm_body).await];
     let mut refused = None;
     for _ in 0..100 {
         let answer = post(world.gate, CHAT, &chat("hi")).await;
@@ -194,6 +194,10 @@ async fn requests_of_one_sandbox_take_only_so_much_memory() {
             break;
         }
         assert_eq!(answer.status, 200, "{}", answer.message());
+        // on a busy machine they may be silent for too long
+        for dawdler in dawdlers.iter_mut().filter(|dawdler| dawdler.is_finished()) {
+            *dawdler = dawdle(&world, settings.llm_body).await;
+        }
     }
     let refused = refused.expect("there is room for everything");
     assert!(refused.message().contains("too many large requests"), "{}", refused.message());

@@ -135,20 +135,26 @@ async fn a_client_that_goes_is_settled_on_the_usage_all_the_same() {
         let (_, end) = world.last().await;
         assert_eq!(end.usage.map(|usage| usage.output), Some(20), "{body}");
     }
-    // before the head, too
-    let (gate, before) = (world.gate, world.upstream.seen().len());
-    let call = tokio::spawn(async move { post(gate, CHAT, &chat("slow:3000", false)).await });
-    let asked = async {
-        while world.upstream.seen().len() == before {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+    // before the head, too; on a busy machine it may come before this client is gone, but not each time
+    for _ in 0..5 {
+        let (gate, before) = (world.gate, world.upstream.seen().len());
+        let call = tokio::spawn(async move { post(gate, CHAT, &chat("slow:3000", false)).await });
+        let asked = async {
+            while world.upstream.seen().len() == before {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), asked).await.expect("the vendor is asked");
+        let reserved = world.clerk.books().account.reserved.tokens;
+        call.abort();
+        let gone = call.await.is_err_and(|gone| gone.is_cancelled());
+        let (_, end) = world.last().await;
+        assert_eq!(end.usage.map(|usage| (usage.input, usage.output)), Some((1, 12)));
+        if gone && reserved > 0 {
+            return;
         }
-    };
-    tokio::time::timeout(Duration::from_secs(10), asked).await.expect("the vendor is asked");
-    assert!(world.clerk.books().account.reserved.tokens > 0);
-    call.abort();
-    assert!(call.await.is_err_and(|gone| gone.is_cancelled()));
-    let (_, end) = world.last().await;
-    assert_eq!(end.usage.map(|usage| (usage.input, usage.output)), Some((1, 12)));
+    }
+    panic!("it is answered before it can go");
 }
 
 #[tokio::test]
@@ -187,7 +193,7 @@ async fn a_call_whose_task_is_dropped_is_settled_at_its_reservation() {
             (world, clerk)
         });
         let held = clerk.books().account.reserved.tokens;
-        runtime.shutdown_timeout(Duration::from_secs(10));
+        runtime.shutdown_timeout(Duration::from_secs(60));
         drop(world);
         (clerk, held)
     })

@@ -119,7 +119,7 @@ async fn slow_reader(world: World) {
         written = now;
     }
     assert!(written < 1500, "{written} words were taken from the upstream for a client that does not read");
-    let other = tokio::time::timeout(Duration::from_secs(10), post(world.gate, CHAT, &chat("pad:20000"))).await;
+    let other = tokio::time::timeout(Duration::from_secs(30), post(world.gate, CHAT, &chat("pad:20000"))).await;
     assert_eq!(other.map(|other| other.status), Ok(200), "one that does not read holds up another");
     drop(coming);
     // nobody waits any more: it is read on to its usage

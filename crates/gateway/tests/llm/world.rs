@@ -183,7 +183,7 @@ impl World {
 
     /// All that was reserved is settled, within a bound.
     pub(crate) async fn at_rest(&self) {
-        for _ in 0..1000 {
+        for _ in 0..3000 {
             if self.clerk.books().held.is_empty() {
                 assert_eq!(self.clerk.books().account.reserved, Amount::default());
                 return;

@@ -247,9 +247,10 @@ pub(crate) async fn have_bounds(guest: Guest) -> Outcome {
     Ok(())
 }
 
-/// Reads pieces as they come and says where each ends.
-const PIECES: &str = "stty raw -echo; printf 'Pick\\r\\n'; n=0; while [ $n -lt 3 ]; do n=$((n+1)); \
-                      printf '<%s>' \"$(dd bs=64 count=1 2>/dev/null | od -An -c | tr -d ' \\n')\"; done";
+/// Reads pieces as they come and says where each ends, up to Enter.
+const PIECES: &str = "stty raw -echo; printf 'Pick\\r\\n'; while :; do \
+                      piece=$(dd bs=64 count=1 2>/dev/null | od -An -c | tr -d ' \\n'); printf '<%s>' \"$piece\"; \
+                      case $piece in *r) exit;; esac; done";
 
 /// A program that shows what is typed after all gets no password.
 pub(crate) async fn unseen_ones_are_not_typed_where_they_would_be_shown(guest: Guest) -> Outcome {
@@ -268,16 +269,27 @@ pub(crate) async fn unseen_ones_are_not_typed_where_they_would_be_shown(guest: G
     Ok(())
 }
 
-pub(crate) async fn are_typed_key_by_key_to_whom_reads_keys(guest: Guest) -> Outcome {
+pub(crate) async fn are_typed_key_by_key_to_whom_reads_keys(_: Guest) -> Outcome {
+    // On a busy machine it may show nothing of a key in the moment that is waited for it, but not each time.
+    let mut shown = String::new();
+    for _ in 0..5 {
+        shown = pieces_of(&Guest::start().await?).await?;
+        if shown.ends_with("<033[B><033[B><\\r>") {
+            return Ok(());
+        }
+    }
+    Err(shown.into())
+}
+
+/// What a program that reads keys shows of an answer with three of them.
+async fn pieces_of(guest: &Guest) -> Outcome<String> {
     guest.client.clone().start(guest.terminal("p", PIECES)).await?;
     let mut follower = guest.follow("p", 0).await?;
     follower.until_text("Pick").await?;
     // `stty` came before what is shown.
     let seen = guest.look().await?;
     assert!(!seen.canonical && !seen.output_waits);
-    assert_eq!(stage(&guest, "a", &seen, b"\x1b[B\x1b[B\r").await?, AnswerOutcome::Staged);
-    assert_eq!(release(&guest, "a").await?, AnswerOutcome::Typed);
-    let ended = follower.until_end().await?;
-    assert!(ended.text().ends_with("<033[B><033[B><\\r>"), "{}", ended.text());
-    Ok(())
+    assert_eq!(stage(guest, "a", &seen, b"\x1b[B\x1b[B\r").await?, AnswerOutcome::Staged);
+    assert_eq!(release(guest, "a").await?, AnswerOutcome::Typed);
+    Ok(follower.until_end().await?.text())
 }

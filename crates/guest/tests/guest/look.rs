@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sandbar_guest::protocol::{LookReply, StartRequest};
 
-use crate::support::{Guest, Outcome, code_of, not_run};
+use crate::support::{Guest, Outcome, code_of, not_run, pid_in, stat, until};
 
 /// Looks until what it sees is as wanted.
 async fn until_seen(guest: &Guest, what: &str, wanted: impl Fn(&LookReply) -> bool) -> Outcome<LookReply> {
@@ -42,7 +42,7 @@ pub(crate) async fn sees_what_is_hidden(guest: Guest) -> Outcome {
 }
 
 pub(crate) async fn sees_who_works(guest: Guest) -> Outcome {
-    let script = "printf asks; read -r x; printf works; while [ ! -e go ]; do :; done";
+    let script = "echo $$ > pid; printf asks; read -r x; printf works; while [ ! -e go ]; do :; done";
     guest.client.clone().start(guest.terminal("p", script)).await?;
     let mut follower = guest.follow("p", 0).await?;
     follower.until_text("asks").await?;
@@ -50,6 +50,9 @@ pub(crate) async fn sees_who_works(guest: Guest) -> Outcome {
         until_seen(&guest, "the read", |seen| seen.reading == Some(true)).await?
     } else {
         not_run("look::sees_who_works: the read", "the kernel does not tell who reads")?;
+        // It waits for nothing else.
+        let pid = pid_in(&guest.path("pid")).await?;
+        until("the read", || stat(pid).is_some_and(|(state, _)| state == 'S')).await?;
         guest.look().await?
     };
     let still = until_seen(&guest, "rest", |_| true).await?;

@@ -142,7 +142,7 @@ pub(crate) async fn is_given_up_when_it_hangs(_: Guest) -> Outcome {
     let begin = Instant::now();
     let told = guest.client.clone().probe(ProbeRequest::default()).await.err().ok_or("it answered")?;
     assert!(told.message().contains("did not answer"), "{}", told.message());
-    assert!(begin.elapsed().as_secs() < 10);
+    assert!(begin.elapsed().as_secs() < 60);
     // Also when nobody waits for its answer any more.
     let mut client = guest.client.clone();
     let call = tokio::spawn(async move { client.probe(ProbeRequest::default()).await.map(|_| ()) });

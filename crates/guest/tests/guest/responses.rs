@@ -48,7 +48,7 @@ pub(crate) async fn are_dropped_when_nobody_reads(guest: Guest) -> Outcome {
         }
         let start = Instant::now();
         respond(&guest, 1, b"R").await?;
-        assert!(start.elapsed().as_secs() < 10, "a response nobody reads was waited for");
+        assert!(start.elapsed().as_secs() < 60, "a response nobody reads was waited for");
         Outcome::Ok(fs::write(guest.path("go"), "")?)
     };
     let (typed_offset, meanwhile) = tokio::join!(call, meanwhile);

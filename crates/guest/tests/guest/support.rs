@@ -408,9 +408,13 @@ pub(crate) fn code_of<T>(answer: Result<T, Status>) -> String {
 
 /// A pid that a script wrote to a file, once it is complete.
 pub(crate) async fn pid_in(path: &Path) -> Outcome<u32> {
-    let read = || fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'));
-    until("a pid file", || read().is_some()).await?;
-    Ok(read().unwrap_or_default().trim().parse()?)
+    until("a pid file", || told_pid(path).is_some()).await?;
+    told_pid(path).ok_or_else(|| "the pid file is gone".into())
+}
+
+/// The same, if it is complete by now.
+pub(crate) fn told_pid(path: &Path) -> Option<u32> {
+    fs::read_to_string(path).ok()?.strip_suffix('\n')?.trim().parse().ok()
 }
 
 /// The state letter and parent of a living process.

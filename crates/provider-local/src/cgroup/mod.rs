@@ -35,6 +35,11 @@ const TOP: &str = "sandbar";
 /// Who waits for a disk cannot stand still before it has answered, and a busy one takes its time.
 const FREEZING: Duration = Duration::from_secs(20);
 
+/// The kernel lets go of a group's last member a moment after its end was seen: between two looks, in milliseconds.
+const PAUSES: [u64; 9] = [1, 2, 5, 10, 20, 50, 100, 200, 500];
+/// And on a busy host.
+const MORE: [u64; 20] = [1000; 20];
+
 /// How soon a sandbox that has run into its process limit is noticed.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -177,22 +182,33 @@ impl Groups {
         Ok(joins)
     }
 
-    /// Removes a sandbox's groups once its processes are gone.
-    pub(crate) fn remove(&self, id: &SandboxId) -> io::Result<()> {
-        if let Ok(home) = &self.unified {
+    /// A sandbox's groups, innermost first.
+    fn of(&self, id: &SandboxId) -> Vec<PathBuf> {
+        let unified = self.unified.iter().flat_map(|home| {
             let own = home.join(id.as_str());
-            for path in [own.join(WORK), own.join(GUEST), own] {
-                gone(&path)?;
+            [own.join(WORK), own.join(GUEST), own]
+        });
+        unified.chain(self.old.iter().map(|(_, home)| home.join(id.as_str()))).collect()
+    }
+
+    /// Removes a sandbox's groups once its processes are gone.
+    pub(crate) async fn remove(&self, id: &SandboxId) -> io::Result<()> {
+        for path in self.of(id) {
+            let mut pauses = PAUSES.into_iter().chain(MORE);
+            while !is_gone(&path)? {
+                let pause = pauses.next().ok_or_else(|| still_used(&path))?;
+                tokio::time::sleep(Duration::from_millis(pause)).await;
             }
-        }
-        for (_, home) in &self.old {
-            gone(&home.join(id.as_str()))?;
         }
         Ok(())
     }
 
-    /// Removes the groups of sandboxes that are no more, and this home's own when none is left.
+    /// Removes the groups of sandboxes that are no more; who opens a home does not wait long for one that stays.
     pub(crate) fn remove_all_but(&self, kept: &[SandboxId]) -> io::Result<()> {
+        self.all_but(kept)?.iter().try_for_each(|path| gone(path, PAUSES))
+    }
+
+    fn all_but(&self, kept: &[SandboxId]) -> io::Result<Vec<PathBuf>> {
         let homes = self.unified.iter().chain(self.old.iter().map(|(_, home)| home));
         let mut ids = BTreeSet::new();
         for home in homes.clone() {
@@ -201,13 +217,14 @@ impl Groups {
                 ids.extend(entry?.file_name().to_str().and_then(|name| name.parse::<SandboxId>().ok()));
             }
         }
-        ids.iter().filter(|id| !kept.contains(id)).try_for_each(|id| self.remove(id))
+        Ok(ids.iter().filter(|id| !kept.contains(id)).flat_map(|id| self.of(id)).collect())
     }
 
     /// For a home that goes away.
     pub(crate) fn close(&self) -> io::Result<()> {
-        self.remove_all_but(&[])?;
-        self.unified.iter().chain(self.old.iter().map(|(_, home)| home)).try_for_each(|home| gone(home))
+        let homes = self.unified.iter().chain(self.old.iter().map(|(_, home)| home));
+        let all = self.all_but(&[])?;
+        all.iter().chain(homes).try_for_each(|path| gone(path, PAUSES.into_iter().chain(MORE)))
     }
 
     fn work(&self, id: &SandboxId) -> Option<PathBuf> {
@@ -341,17 +358,26 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// The kernel lets go of the last member a moment after its end was seen.
-fn gone(path: &Path) -> io::Result<()> {
-    for pause in [0, 1, 2, 5, 10, 20, 50, 100, 200, 500] {
-        std::thread::sleep(Duration::from_millis(pause));
-        match fs::remove_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
-            other => return other,
-        }
+/// False while it still has processes.
+fn is_gone(path: &Path) -> io::Result<bool> {
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
+        other => other.map(|()| true),
     }
-    Err(io::Error::other(format!("{} still has processes", path.display())))
+}
+
+fn gone(path: &Path, pauses: impl IntoIterator<Item = u64>) -> io::Result<()> {
+    let mut pauses = pauses.into_iter();
+    while !is_gone(path)? {
+        let pause = pauses.next().ok_or_else(|| still_used(path))?;
+        std::thread::sleep(Duration::from_millis(pause));
+    }
+    Ok(())
+}
+
+fn still_used(path: &Path) -> io::Error {
+    io::Error::other(format!("{} still has processes", path.display()))
 }
 
 async fn frozen(work: &Path) -> io::Result<()> {

@@ -41,7 +41,7 @@ mod tests {
         };
         let (mut looks, mut written) = (Vec::new(), None);
         let waited = tokio::time::timeout(
-            Duration::from_secs(10),
+            Duration::from_secs(30),
             until(&group.join("cgroup.events"), |text| {
                 // After the reading and before the wait: a group without processes stands still at once.
                 written.get_or_insert_with(|| fs::write(group.join("cgroup.freeze"), "1"));

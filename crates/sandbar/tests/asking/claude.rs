@@ -6,7 +6,7 @@ use std::fs;
 use crate::{
     plays::{self, Play, model},
     room::{self, Room},
-    support::Outcome,
+    support::{Outcome, until},
 };
 
 /// It asks the model by way of the gate; the model has no key, so it may be without TLS.
@@ -25,8 +25,11 @@ async fn act(test: &str, play: &Play, wish: &str) -> Outcome {
     let (wish, workspace) = (format!("WISH={wish}"), format!("{}:rw", packages.display()));
     room.begin_with(&["-w", &workspace, "-e", &inside, "-e", &wish], play.script)?;
     room.take_part(play).await?;
-    let usage = room.json(&["usage", room::NAME])?;
-    assert!(usage["total"]["calls"].as_u64() >= Some(2), "the gate has seen nothing of it: {usage}");
+    until(
+        "the gate has seen it",
+        async || Ok(room.json(&["usage", room::NAME])?["total"]["calls"].as_u64() >= Some(2)),
+    )
+    .await?;
     assert!(room.approvals(&[])?.is_empty(), "it asks nothing more");
     room.close()
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use sandbar_api::{StartProcess, TerminalSize};
+use sandbar_api::{AnswerApproval, Code, StartProcess, TerminalSize};
 use serde_json::Value;
 
 use crate::{
@@ -17,6 +17,8 @@ use crate::{
 };
 
 pub(crate) const NAME: &str = "box";
+/// How the command line ends when the terminal has moved on.
+const CONFLICT: i32 = 5;
 
 pub(crate) struct Room {
     pub(crate) server: Server,
@@ -104,33 +106,43 @@ impl Room {
     pub(crate) async fn take_part(&self, play: &Play) -> Outcome {
         let mut before = Value::Null;
         for step in play.steps {
-            let asked = self.asked_anew(step, &before).await?;
-            assert_eq!(
-                (&asked["kind"], &asked["context"]["prompt"]),
-                (&"terminal".into(), &step.kind.into()),
-                "{asked:#}"
-            );
-            let choices: Vec<(&str, &str)> = asked["choices"]
-                .as_array()
-                .ok_or("no choices")?
-                .iter()
-                .map(|choice| (choice["id"].as_str().unwrap_or_default(), choice["label"].as_str().unwrap_or_default()))
-                .collect();
-            let labels: Vec<&str> = choices.iter().map(|(_, label)| *label).collect();
-            let expected: Vec<&str> = step.choices.iter().map(|(label, _)| *label).collect();
-            assert!(labels.starts_with(&expected), "{asked:#}");
-            let id = asked["id"].as_str().ok_or("no id")?;
-            match step.answer {
-                Answer::Text(text) => self.answer_in_words(id, text).await?,
-                Answer::Choice(label) => {
-                    let (choice, _) = choices.iter().find(|(_, known)| *known == label).ok_or("no such choice")?;
-                    done(&mut self.server.command(&["answer", id, "--choice", choice]))?;
-                }
+            let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+            let mut asked = self.asked_anew(step, &before).await?;
+            while !self.answered(step, &asked).await? {
+                assert!(tokio::time::Instant::now() < deadline, "{asked:#}\n{}", self.screen());
+                asked = self.asked_anew(step, &before).await?;
             }
-            self.typed(id).await?;
-            before = asked["id"].clone();
+            before = asked["id"].take();
         }
         self.seen(play.sign).await
+    }
+
+    /// False if nothing was typed, because the program has drawn something since: it is then asked about anew.
+    async fn answered(&self, step: &Step, asked: &Value) -> Outcome<bool> {
+        assert_eq!((&asked["kind"], &asked["context"]["prompt"]), (&"terminal".into(), &step.kind.into()), "{asked:#}");
+        let choices: Vec<(&str, &str)> = asked["choices"]
+            .as_array()
+            .ok_or("no choices")?
+            .iter()
+            .map(|choice| (choice["id"].as_str().unwrap_or_default(), choice["label"].as_str().unwrap_or_default()))
+            .collect();
+        let labels: Vec<&str> = choices.iter().map(|(_, label)| *label).collect();
+        let expected: Vec<&str> = step.choices.iter().map(|(label, _)| *label).collect();
+        assert!(labels.starts_with(&expected), "{asked:#}");
+        let id = asked["id"].as_str().ok_or("no id")?;
+        let taken = match step.answer {
+            Answer::Text(text) => self.answer_in_words(id, text).await?,
+            Answer::Choice(label) => {
+                let (choice, _) = choices.iter().find(|(_, known)| *known == label).ok_or("no such choice")?;
+                let output = self.server.command(&["answer", id, "--choice", choice]).output()?;
+                match output.status.code() {
+                    Some(0) => true,
+                    Some(CONFLICT) => false,
+                    _ => return Err(text(&output.stderr).into()),
+                }
+            }
+        };
+        Ok(taken && self.typed(id).await?)
     }
 
     /// The same question may be asked once more.
@@ -145,20 +157,24 @@ impl Room {
         }
     }
 
-    async fn answer_in_words(&self, id: &str, words: &str) -> Outcome {
-        let request = sandbar_api::AnswerApproval { choice: "text".into(), text: Some(words.into()) };
-        self.server.client()?.answer_approval(id, &request).await?;
-        Ok(())
+    async fn answer_in_words(&self, id: &str, words: &str) -> Outcome<bool> {
+        let request = AnswerApproval { choice: "text".into(), text: Some(words.into()) };
+        match self.server.client()?.answer_approval(id, &request).await {
+            Err(error) if matches!(error.code(), Some(Code::ScreenMoved | Code::ApprovalClosed)) => Ok(false),
+            answered => Ok(answered.map(|_| true)?),
+        }
     }
 
-    async fn typed(&self, id: &str) -> Outcome {
+    /// Whether it is, once that is known.
+    async fn typed(&self, id: &str) -> Outcome<bool> {
         let mut last = Value::Null;
         let waited = until("the answer is typed", async || {
             last = self.approvals(&["-a"])?.into_iter().find(|one| one["id"] == id).unwrap_or_default();
-            Ok(last["delivery"] == "typed")
+            Ok(last["delivery"] == "typed" || last["delivery"] == "refused")
         })
         .await;
-        waited.map_err(|error| format!("{}: {error}: {last:#}\n{}", self.test, self.screen()).into())
+        waited.map_err(|error| format!("{}: {error}: {last:#}\n{}", self.test, self.screen()))?;
+        Ok(last["delivery"] == "typed")
     }
 
     /// Neither in any file of the home nor in what it tells; that the question is found shows that looking finds.

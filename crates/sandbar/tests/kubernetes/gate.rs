@@ -159,10 +159,15 @@ fn the_only_way_out_is_the_gate() -> Outcome {
     );
 
     // A connection that is asked for while the server is away is served when it is back.
-    let ask = format!("sleep 10; curl -sS --max-time 60 https://{}/later > /workspace/later 2>&1", up.site.place);
+    let ask = format!(
+        "until [ -e /tmp/go ]; do sleep 0.1; done; curl -sS --max-time 60 https://{}/later > /workspace/later 2>&1",
+        up.site.place
+    );
     place.sandbar(&["exec", "-d", "a", "--", "sh", "-c", &ask])?;
+    let pod = place.pod("a")?;
     place.server.kill()?;
-    std::thread::sleep(std::time::Duration::from_secs(12));
+    place.kubectl(&["exec", &pod, "--", "touch", "/tmp/go"])?;
+    std::thread::sleep(std::time::Duration::from_secs(5));
     assert!(!up.site.saw("/later"), "it got around the gate");
     place.server.restart()?;
     until("it came through", || Ok(up.site.saw("/later")))?;

@@ -26,13 +26,15 @@ fn remove(place: &Place, pod: &str) -> Outcome {
 fn expect_recovered(place: &Place, name: &str, how: fn(&Place, &str) -> Outcome) -> Outcome {
     let pod = place.pod(name)?;
     let before = place.uid(&pod)?;
+    // It goes with the pod.
+    place.inside(name, "touch /tmp/old")?;
     how(place, &pod)?;
     until("there is another pod", || {
         let now = place.uid(&pod)?;
         Ok(!now.is_empty() && now != before)
     })?;
-    // It may still be ready in the old one for a moment.
-    until("it works again", || Ok(place.tried(&["exec", name, "--", "true"])?.code == Some(0)))?;
+    // It may still work in the old one for a moment.
+    until("it works again", || Ok(place.tried(&["exec", name, "--", "test", "!", "-e", "/tmp/old"])?.code == Some(0)))?;
     place.until_state(name, "ready")?;
     assert_eq!(place.inside(name, "cat /workspace/f ~/f")?, "kept\nhome\n");
     Ok(())

@@ -39,8 +39,18 @@ async def fails(to, tool, says, **arguments):
     assert failed and says in text, (tool, arguments, text)
 
 
+async def listing(to, **how):
+    """By name. A sandbox that stood still does not tell its skills at once."""
+    with anyio.fail_after(60):
+        while True:
+            listed = {tool.name: tool for tool in (await to.list_tools(**how)).tools}
+            if "cannot be listed now" not in listed["get_skill"].description:
+                return listed
+            how = {"cache_mode": "refresh"}
+
+
 async def tools(to):
-    listed = {tool.name: tool for tool in (await to.list_tools()).tools}
+    listed = await listing(to)
     names = "exec read_file write_file edit_file list_dir glob grep start output input stop processes get_skill"
     assert list(listed) == names.split(), listed
     assert listed["get_skill"].description == "Load the full content of a skill by name.", listed["get_skill"]
@@ -52,8 +62,13 @@ async def commands(to):
     await run(to, "mkdir -p below")
     assert (await run(to, "pwd", working_dir="below"))["stdout"] == "/workspace/below\n"
     assert (await run(to, "id -u"))["stdout"] not in ("", "0\n")
-    slow = await run(to, "echo begun; sleep 600", timeout_ms=500)
-    assert slow["exit_code"] == -1 and slow["stdout"] == "begun\n" and slow["reason"] == "timeout", slow
+    # The time begins before the command does, which may be late.
+    for timeout in [500, 5000, 30000]:
+        slow = await run(to, "echo begun; sleep 600", timeout_ms=timeout)
+        assert slow["exit_code"] == -1 and slow["reason"] == "timeout", slow
+        if slow["stdout"]:
+            break
+    assert slow["stdout"] == "begun\n", slow
     await fails(to, "exec", "command must not be empty", command="")
 
 
@@ -107,7 +122,7 @@ async def processes(to):
     second = (await call(to, "output", process_id=process, wait_ms=30000, offset=first["next_offset"]))[2]
     assert second["output"] == "got one\n", second
     assert (await call(to, "processes"))[2]["processes"][0]["process_id"] == process
-    over = (await call(to, "stop", process_id=process))[2]
+    over = (await call(to, "stop", process_id=process, grace_ms=60000))[2]
     assert (over["state"], over["exit_code"]) == ("exited", 143), over
     await fails(to, "input", "has ended", process_id=process, text="x")
     await fails(to, "output", "There is no process", process_id="prc-00000000000000000000000000")
@@ -117,15 +132,25 @@ async def processes(to):
 
 
 async def progress(to):
-    told = []
+    told, stepped = [], anyio.Event()
 
     async def hear(progress, total, message):
-        told.append((progress, message))
+        told.append(progress)
+        if message.startswith("step ") and len(told) > 1:
+            stepped.set()
 
-    command = "for i in 1 2 3; do echo step $i; sleep 0.8; done"
-    result = await to.call_tool("exec", {"command": command}, progress_callback=hear)
-    assert not result.is_error and told, told
-    assert [at for at, _ in told] == sorted({at for at, _ in told}) and told[0][1].startswith("step "), told
+    async def end():
+        with anyio.fail_after(60):
+            await stepped.wait()
+        await run(to, "touch told")
+
+    # It runs until a step was heard of, whenever that is.
+    command = "i=0; until [ -e told ]; do i=$((i+1)); echo step $i; sleep 0.1; done; rm told"
+    async with anyio.create_task_group() as group:
+        group.start_soon(end)
+        result = await to.call_tool("exec", {"command": command}, progress_callback=hear)
+        assert not result.is_error and stepped.is_set(), (result, told)
+    assert told == sorted(set(told)), told
 
 
 async def skills(to):
@@ -138,8 +163,8 @@ async def skills(to):
             return "notifications/tools/list_changed" in heard
 
         await until("word of the new skill", changed)
-    listed = {tool.name: tool.description for tool in (await to.list_tools(cache_mode="refresh")).tools}
-    assert listed["get_skill"].endswith("\n\nAvailable skills:\n- pdf: Reads: PDFs"), listed["get_skill"]
+    described = (await listing(to, cache_mode="refresh"))["get_skill"].description
+    assert described.endswith("\n\nAvailable skills:\n- pdf: Reads: PDFs"), described
     assert (await call(to, "get_skill", name="pdf"))[1] == text
     for name in ["../pdf", "..", "a/b", "/etc/passwd", "a\\b", ""]:
         await fails(to, "get_skill", f"invalid skill name: {name}", name=name)
@@ -174,7 +199,7 @@ async def cancelling(to):
 
 async def refused(url, token, status):
     headers = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
-    async with httpx2.AsyncClient(headers=headers) as http:
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
         answer = await http.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
         assert answer.status_code == status, answer.text
     try:

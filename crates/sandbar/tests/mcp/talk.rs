@@ -7,6 +7,7 @@ use std::{
         LazyLock,
         mpsc::{Receiver, channel},
     },
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -47,6 +48,7 @@ pub(crate) struct Talk {
     process: Child,
     input: Option<ChildStdin>,
     said: Receiver<String>,
+    warned: Option<JoinHandle<String>>,
 }
 
 impl Talk {
@@ -55,13 +57,16 @@ impl Talk {
     }
 
     pub(crate) fn spawn(command: &mut Command) -> Outcome<Self> {
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let stdout = process.stdout.take().ok_or("no stdout")?;
+        let stderr = process.stderr.take().ok_or("no stderr")?;
         let (to, said) = channel();
-        std::thread::spawn(move || {
-            BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| to.send(line))
+        thread::spawn(move || BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| to.send(line)));
+        let warned = thread::spawn(move || {
+            let lines = BufReader::new(stderr).lines().map_while(Result::ok);
+            lines.inspect(|line| eprintln!("{line}")).collect::<Vec<_>>().join("\n")
         });
-        Ok(Self { input: process.stdin.take(), process, said })
+        Ok(Self { input: process.stdin.take(), process, said, warned: Some(warned) })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -111,6 +116,12 @@ impl Talk {
     pub(crate) fn wait(&mut self) -> Outcome {
         let status = self.process.wait()?;
         if status.success() { Ok(()) } else { Err(format!("it ended with {status}").into()) }
+    }
+
+    /// Whether it could tell the server that it leaves: it waits for half a second, and says so where that was too short.
+    pub(crate) fn told_the_server(&mut self) -> bool {
+        let warned = self.warned.take().and_then(|reading| reading.join().ok()).unwrap_or_default();
+        !warned.contains("the server was not told that this client is gone")
     }
 
     /// How long it took to leave.

@@ -2,13 +2,13 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
-use super::{Outcome, done};
+use super::{Outcome, done, quiet_port};
 
 pub(crate) const PASSWORD: &str = "hunter2-of-the-tests";
 /// It refuses to run as root.
@@ -48,7 +48,7 @@ impl Database {
         let as_nobody = format!("setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups -- ");
         let prefix = if is_root { as_nobody.as_str() } else { "" };
         let (here, at) = (directory.display(), programs.display());
-        let port = TcpListener::bind((address, 0))?.local_addr()?.port();
+        let port = quiet_port(address)?;
         let script = format!(
             "{prefix}{at}/initdb -D {here}/data -U postgres -A scram-sha-256 --pwfile={here}/password -E UTF8 --no-sync \
              --locale=C.UTF-8 >{here}/log 2>&1 </dev/null

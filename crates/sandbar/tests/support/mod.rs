@@ -7,10 +7,11 @@ pub(crate) mod database;
 use std::{
     fs,
     io::{BufRead as _, BufReader},
+    net::{Ipv4Addr, TcpListener},
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use sandbar_client::{Client, Patience};
@@ -144,7 +145,16 @@ impl Server {
     pub(crate) fn restart(&mut self) -> Outcome {
         let mut command = Command::new(&self.program);
         command.args(["up", "--listen", "127.0.0.1:0"]).args(&self.arguments).env("SANDBAR_HOME", self.home.path());
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::from(self.log()?)).spawn()?;
+        command.stdout(Stdio::piped()).stderr(Stdio::from(self.log()?));
+        // A program that was just written is busy while a child of another thread has yet to let go of it.
+        let mut process = loop {
+            match command.spawn() {
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                spawned => break spawned?,
+            }
+        };
         let stdout = process.stdout.take().ok_or("no stdout")?;
         self.process = Some(process);
         self.printed.clear();
@@ -280,7 +290,7 @@ pub(crate) fn leftovers(place: &Path) -> Outcome<Vec<String>> {
 
 /// Looks until nothing is left, or the deadline passes: the kernel frees the dead a moment later.
 pub(crate) fn expect_clean(place: &Path) -> Outcome {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let left = leftovers(place)?;
         if left.is_empty() {
@@ -304,6 +314,24 @@ impl Dice {
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (x ^ (x >> 31)) % sides
     }
+}
+
+/// A port that nobody listens on, for later: below those that connections are given, so that none takes it meanwhile.
+pub(crate) fn quiet_port(address: Ipv4Addr) -> Outcome<u16> {
+    const LOWEST: u64 = 10_000;
+    let given = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
+    let given: u64 = given.split_whitespace().next().ok_or("no range")?.parse()?;
+    // From 30000 a cluster gives them to its services.
+    let above = given.clamp(20_000, 30_000);
+    let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.subsec_nanos();
+    let mut dice = Dice(u64::from(seed) ^ (u64::from(std::process::id()) << 32));
+    for _ in 0..1000 {
+        let port = u16::try_from(LOWEST + dice.roll(above - LOWEST))?;
+        if TcpListener::bind((address, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(format!("no port of {address} is free").into())
 }
 
 /// The event log counts 1, 2, 3, … to its end, which is told.

@@ -11,7 +11,7 @@ use axum::{
 };
 use futures_util::StreamExt as _;
 use sandbar_api::{Code, Problem};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, task::JoinError};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{Place, patience};
@@ -90,12 +90,18 @@ async fn listen(app: State<App>, caller: Calling, path: Path<SessionPath>, reque
     )
 )]
 async fn leave(app: State<App>, caller: Calling, path: Path<SessionPath>, request: Request) -> Result<Response> {
-    let mut answer = serve(app, caller, path, request).await?;
+    // On its own task: whoever leaves does not wait for long, and what runs for it ends all the same.
+    let mut answer = tokio::spawn(serve(app, caller, path, request)).await.map_err(|error| failed(&error))??;
     // What rmcp answers is taken for a failure by the official Python client.
     if answer.status() == StatusCode::ACCEPTED {
         *answer.status_mut() = StatusCode::NO_CONTENT;
     }
     Ok(answer)
+}
+
+fn failed(error: &JoinError) -> Refused {
+    let detail = format!("Closing the MCP session failed: {error}.");
+    Refused(Problem::new(Code::Internal, detail, "Look into the server's log."))
 }
 
 /// A session that is not the caller's is answered like one that is not there, which is what MCP clients understand.

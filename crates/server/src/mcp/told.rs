@@ -17,6 +17,8 @@ use super::{Place, skills};
 
 /// Calls come in bursts: one look is for all of them.
 const LATER: Duration = Duration::from_millis(500);
+/// A sandbox that does not tell is looked at again, each time twice as late, and after this no more.
+const LATEST: Duration = Duration::from_secs(16);
 
 /// Of one MCP session; of no use without.
 #[derive(Clone, Default)]
@@ -24,6 +26,8 @@ pub(super) struct Told {
     /// The digest of what was said; 0 before anything was.
     said: Arc<AtomicU64>,
     looking: Arc<AtomicBool>,
+    /// Counts the looks; the newest is for all before it.
+    looks: Arc<AtomicU64>,
 }
 
 impl Told {
@@ -41,15 +45,28 @@ impl Told {
         if self.said.load(Ordering::Relaxed) == 0 || self.looking.swap(true, Ordering::Relaxed) {
             return;
         }
-        let told = self.clone();
+        let (told, look) = (self.clone(), self.looks.fetch_add(1, Ordering::Relaxed) + 1);
         tokio::spawn(async move {
-            sleep(LATER).await;
-            // Before the look: what changes while it lasts is for the next.
-            told.looking.store(false, Ordering::Relaxed);
-            if place.app.closing.is_cancelled() || peer.is_transport_closed() {
-                return;
-            }
-            if skills::known(&place).await.is_some_and(|skills| told.is_news(&skills))
+            let mut later = LATER;
+            let skills = loop {
+                tokio::select! {
+                    () = place.app.closing.cancelled() => return,
+                    () = sleep(later) => {}
+                }
+                if peer.is_transport_closed() || told.looks.load(Ordering::Relaxed) != look {
+                    return;
+                }
+                // Before the look: what changes while it lasts is for the next.
+                told.looking.store(false, Ordering::Relaxed);
+                if let Some(skills) = skills::known(&place).await {
+                    break skills;
+                }
+                later *= 2;
+                if later > LATEST {
+                    return;
+                }
+            };
+            if told.is_news(&skills)
                 && let Err(error) = peer.notify_tool_list_changed().await
             {
                 tracing::debug!(%error, "a client is not told that its skills have changed");

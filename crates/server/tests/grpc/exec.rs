@@ -2,10 +2,11 @@
 
 use std::{fs, time::Duration};
 
-use tokio::time::sleep;
-use tonic::{Code, Request, Streaming};
+use tokio::time::{sleep, timeout};
+use tonic::{Code, Request, Status, Streaming};
 
 use crate::{
+    SOON,
     api::{ExecEvent, ExecRequest, ExitReason, Process, Stream, exec_event::Event, processes_client::ProcessesClient},
     channel, end, next,
     support::Bench,
@@ -111,12 +112,43 @@ async fn begun(
     name: &str,
     request: impl FnOnce(ExecRequest) -> Request<ExecRequest>,
 ) -> (Streaming<ExecEvent>, String) {
+    tried(bench, client, name, request).await.unwrap()
+}
+
+async fn tried(
+    bench: &Bench,
+    client: &mut ProcessesClient<tonic::transport::Channel>,
+    name: &str,
+    request: impl FnOnce(ExecRequest) -> Request<ExecRequest>,
+) -> Result<(Streaming<ExecEvent>, String), Status> {
     let at = bench.directory.path().join(name);
     let script = format!("setsid sleep 1000 & echo $! > {0}.part; mv {0}.part {0}; wait", at.display());
-    let mut events = client.exec(request(shell(&script))).await.unwrap().into_inner();
-    assert!(matches!(next(&mut events).await.event, Some(Event::Started(_))));
+    let mut events = client.exec(request(shell(&script))).await?.into_inner();
+    let first = timeout(SOON, events.message()).await.expect("something comes")?.expect("it goes on");
+    assert!(matches!(first.event, Some(Event::Started(_))));
     until("the child", async || at.exists()).await;
-    (events, fs::read_to_string(&at).unwrap().trim().to_owned())
+    Ok((events, fs::read_to_string(&at).unwrap().trim().to_owned()))
+}
+
+/// One with a deadline, that goes on with this word. On a busy machine its time may be over before the child is there, but
+/// not each time.
+async fn bounded(bench: &Bench, name: &str, word: &str) -> (Streaming<ExecEvent>, String) {
+    let mut client = ProcessesClient::new(channel(bench).await);
+    for seconds in [5, 20] {
+        let name = format!("{name}-{seconds}");
+        let begun = tried(bench, &mut client, &name, |request| {
+            let argv = request.argv.iter().map(|part| part.replace("wait", word)).collect();
+            let mut request = Request::new(ExecRequest { argv, ..request });
+            request.metadata_mut().insert("grpc-timeout", format!("{seconds}S").parse().unwrap());
+            request
+        });
+        match timeout(Duration::from_secs(seconds), begun).await {
+            Ok(Ok(begun)) => return begun,
+            Ok(Err(status)) => assert_eq!(status.code(), Code::DeadlineExceeded),
+            Err(_) => {}
+        }
+    }
+    panic!("its time was over each time");
 }
 
 fn lives(pid: &str) -> bool {
@@ -143,25 +175,14 @@ pub(crate) async fn cancelled(bench: &Bench) {
 }
 
 pub(crate) async fn late(bench: &Bench) {
-    let bounded = |request| {
-        let mut request = Request::new(request);
-        request.metadata_mut().insert("grpc-timeout", "5S".parse().unwrap());
-        request
-    };
     let heard = async {
-        let mut client = ProcessesClient::new(channel(bench).await);
-        let (mut events, pid) = begun(bench, &mut client, "late", bounded).await;
+        let (mut events, pid) = bounded(bench, "late", "wait").await;
         assert_eq!(end(&mut events).await.unwrap_err().code(), Code::DeadlineExceeded);
         until("its death", async || !lives(&pid)).await;
     };
     // Of a reader that stands still too: it is the server that counts.
     let unheard = async {
-        let mut client = ProcessesClient::new(channel(bench).await);
-        let (mut events, pid) = begun(bench, &mut client, "still", |request| {
-            let argv = request.argv.iter().map(|word| word.replace("wait", "yes")).collect();
-            bounded(ExecRequest { argv, ..request })
-        })
-        .await;
+        let (mut events, pid) = bounded(bench, "still", "yes").await;
         until("its death", async || !lives(&pid)).await;
         assert_eq!(end(&mut events).await.unwrap_err().code(), Code::DeadlineExceeded);
     };

@@ -1,13 +1,13 @@
 //! Processes that outlive their call, and the lives of sandboxes and sessions.
 
-use tonic::{Code, Request};
+use tonic::{Code, Request, Streaming};
 
 use crate::{
     api::{
         CreateSandboxRequest, CreateSessionRequest, DeleteSandboxRequest, DeleteSessionRequest, GetProcessRequest,
         GetSandboxRequest, GetSessionRequest, InputRequest, ListProcessesRequest, ListSandboxesRequest,
-        ListSessionsRequest, OutputRequest, ProcessState, ResizeRequest, SandboxState, SessionState, SignalRequest,
-        StartProcessRequest, StopSandboxRequest, Stream, TerminalSize, output_event::Event,
+        ListSessionsRequest, OutputEvent, OutputRequest, ProcessState, ResizeRequest, SandboxState, SessionState,
+        SignalRequest, StartProcessRequest, StopSandboxRequest, Stream, TerminalSize, output_event::Event,
         processes_client::ProcessesClient, sandboxes_client::SandboxesClient, sessions_client::SessionsClient,
     },
     channel, next,
@@ -36,6 +36,17 @@ async fn read(client: &mut Client, process: &str, more: OutputRequest) -> (Strin
         }
     }
     (text, end, code)
+}
+
+/// Reads until the output has it, which may come in parts.
+async fn shows(events: &mut Streaming<OutputEvent>, text: &str) {
+    let mut shown = String::new();
+    while !shown.contains(text) {
+        match next(events).await.event.unwrap() {
+            Event::Output(chunk) => shown.push_str(&String::from_utf8_lossy(&chunk.data)),
+            Event::Exit(exit) => panic!("{exit:?} after {shown}"),
+        }
+    }
 }
 
 pub(crate) async fn used(bench: &Bench) {
@@ -89,14 +100,19 @@ pub(crate) async fn used(bench: &Bench) {
         .await
         .unwrap()
         .into_inner();
-    assert!(matches!(next(&mut events).await.event, Some(Event::Output(chunk)) if chunk.data.starts_with(b"on")));
+    shows(&mut events, "on").await;
     let resize = |size| ResizeRequest { sandbox: "box".into(), process: terminal.id.clone(), size };
     for bad in [None, Some(TerminalSize { cols: 0, rows: 1 }), Some(TerminalSize { cols: 70_000, rows: 1 })] {
         assert_eq!(client.resize(resize(bad)).await.unwrap_err().code(), Code::InvalidArgument);
     }
     client.resize(resize(Some(TerminalSize { cols: 90, rows: 20 }))).await.unwrap();
-    assert!(matches!(next(&mut events).await.event, Some(Event::Output(chunk)) if chunk.data.starts_with(b"20 90")));
-    assert!(matches!(next(&mut events).await.event, Some(Event::Exit(exit)) if exit.exit.as_ref().unwrap().code == 7));
+    shows(&mut events, "20 90").await;
+    let exit = loop {
+        if let Event::Exit(exit) = next(&mut events).await.event.unwrap() {
+            break exit;
+        }
+    };
+    assert_eq!(exit.exit.unwrap().code, 7);
 
     let sleeping = client.start(command("sleep 100")).await.unwrap().into_inner();
     let signal =

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     inside::Inside,
-    support::{Answer, Bench},
+    support::{Answer, Bench, broke_off},
 };
 
 pub(crate) struct House {
@@ -203,7 +203,8 @@ impl House {
             while let Some(Ok(_)) = futures_util::StreamExt::next(&mut socket).await {}
             self.serving.await.unwrap().unwrap();
         };
-        tokio::time::timeout(std::time::Duration::from_secs(4), over).await.unwrap();
+        tokio::time::timeout(std::time::Duration::from_secs(30), over).await.unwrap();
+        assert!(!broke_off(), "the server waited for what does not end");
         for name in ["box", "small"] {
             self.bench.engine.delete(name).await.unwrap();
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::header;
 use futures_util::{SinkExt as _, StreamExt as _};
-use sandbar_api::Role;
+use sandbar_api::{ProcessState, Role};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -144,7 +144,7 @@ pub(crate) async fn websocket(house: &House) {
     let (_, link) = house.link(&secret, house.port).await;
     house.bench.engine.revoke_token(&id).await.unwrap();
     let over = async { while let Some(Ok(_)) = socket.next().await {} };
-    tokio::time::timeout(Duration::from_secs(10), over).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), over).await.unwrap();
     assert_eq!(house.send(&host, "GET", "/", &headers[..1], "").await.status, 401);
     assert_eq!(house.enter(&host, &link).await.status, 401, "its links end with it");
 }
@@ -187,25 +187,32 @@ pub(crate) async fn real(house: &House) {
     }
     let written = house.bench.send("PUT", &house.bench.at("index.html"), &[], "<h1>from inside</h1>").await;
     assert!(written.status.is_success(), "{}", written.text());
-    let kept = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = kept.local_addr().unwrap().port();
-    drop(kept);
-    let directory = house.bench.directory.path().join("files");
-    let argv = json!(["python3", "-m", "http.server", "-b", "127.0.0.1", "-d", directory, port.to_string()]);
-    let process = house.bench.start(json!({ "argv": argv, "cwd": "/" })).await;
-    let (host, bearer) = (house.preview("box", port), house.bearer());
+    let bearer = house.bearer();
     let token = [("authorization", bearer.as_str())];
+    // The port is free a moment before, so that another one is tried when somebody was faster.
     let shown = async {
         loop {
-            let answer = house.send(&host, "GET", "/", &token, "").await;
-            if answer.status != 502 {
-                return answer;
+            let kept = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = kept.local_addr().unwrap().port();
+            drop(kept);
+            let directory = house.bench.directory.path().join("files");
+            let argv = json!(["python3", "-m", "http.server", "-b", "127.0.0.1", "-d", directory, port.to_string()]);
+            let process = house.bench.start(json!({ "argv": argv, "cwd": "/" })).await;
+            let host = house.preview("box", port);
+            loop {
+                let answer = house.send(&host, "GET", "/", &token, "").await;
+                if (answer.status.as_u16(), answer.text().as_str()) == (200, "<h1>from inside</h1>") {
+                    return (process, host);
+                }
+                let now = house.bench.engine.process("box", process.id.as_str()).await.unwrap();
+                if now.state != ProcessState::Running {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let shown = tokio::time::timeout(Duration::from_secs(30), shown).await.unwrap();
-    assert_eq!((shown.status.as_u16(), shown.text().as_str()), (200, "<h1>from inside</h1>"));
+    let (process, host) = tokio::time::timeout(Duration::from_secs(60), shown).await.unwrap();
     // More than may be open at once: each lets go of its connection.
     for _ in 0..6 {
         let all = (0..50).map(|_| house.send(&host, "GET", "/index.html", &token, ""));

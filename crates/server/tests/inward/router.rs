@@ -179,11 +179,19 @@ pub(crate) async fn scoped(house: &House) {
     let tampered = format!("Bearer {}A", token);
     let answer = house.routed("GET", "/router/x", &[("authorization", &tampered)], "").await;
     assert_eq!(detail(&answer), refused(401, "unauthenticated"));
-    let brief = json_of(&minted(house, "4s").await);
-    let brief = format!("Bearer {}", brief["token"].as_str().unwrap());
     let port = house.port.to_string();
-    let headers = [("authorization", brief.as_str()), ("x-sandbox-id", "box"), ("x-sandbox-port", &port)];
-    let mut socket = house.websocket(&house.host(), "/router/ws", &headers).await.unwrap();
+    let (mut brief, mut socket) = (String::new(), Err(0));
+    // On a busy machine it may be over before it is used, but not each time.
+    for ttl in ["3s", "12s"] {
+        let made = json_of(&minted(house, ttl).await);
+        brief = format!("Bearer {}", made["token"].as_str().unwrap());
+        let headers = [("authorization", brief.as_str()), ("x-sandbox-id", "box"), ("x-sandbox-port", &port)];
+        socket = house.websocket(&house.host(), "/router/ws", &headers).await;
+        if socket.is_ok() {
+            break;
+        }
+    }
+    let mut socket = socket.unwrap();
     let over = async { while let Some(Ok(_)) = socket.next().await {} };
     tokio::time::timeout(Duration::from_secs(30), over).await.unwrap();
     let answer = house.routed("GET", "/router/x", &[("authorization", &brief)], "").await;
@@ -232,7 +240,7 @@ pub(crate) async fn websocket(house: &House) {
     assert!(heard(&json_of(&h2c)["headers"], "upgrade").is_empty());
     house.bench.engine.revoke_token(&id).await.unwrap();
     let over = async { while let Some(Ok(_)) = socket.next().await {} };
-    tokio::time::timeout(Duration::from_secs(10), over).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), over).await.unwrap();
 }
 
 pub(crate) async fn time(house: &House) {
@@ -240,13 +248,20 @@ pub(crate) async fn time(house: &House) {
     assert_eq!(detail(&answer), refused(504, "The backend sandbox did not answer in time: box"));
     let bearer = house.bearer();
     let port = house.port.to_string();
-    let headers = [
-        ("authorization", bearer.as_str()),
-        ("x-sandbox-id", "box"),
-        ("x-sandbox-port", &port),
-        ("x-sandbox-timeout", "3"),
-    ];
-    let (head, endless) = house.begin(&house.host(), "GET", "/router/endless", &headers, "").await;
+    let began = async |timeout: &str| {
+        let headers = [
+            ("authorization", bearer.as_str()),
+            ("x-sandbox-id", "box"),
+            ("x-sandbox-port", &port),
+            ("x-sandbox-timeout", timeout),
+        ];
+        house.begin(&house.host(), "GET", "/router/endless", &headers, "").await
+    };
+    let (mut head, mut endless) = began("3").await;
+    if head.status == 504 {
+        // On a busy machine it may begin later than that.
+        (head, endless) = began("20").await;
+    }
     assert_eq!(head.status, 200);
     assert!(to_bytes(endless, usize::MAX).await.is_err(), "it is cut off");
     house.inside.lock().await.left.recv().await.unwrap();
@@ -299,7 +314,7 @@ pub(crate) async fn streams(house: &House) {
     assert!(pieces.next().await.unwrap().unwrap().starts_with(b"piece"));
     drop(pieces);
     let left = async { house.inside.lock().await.left.recv().await };
-    tokio::time::timeout(Duration::from_secs(10), left).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(30), left).await.unwrap().unwrap();
 }
 
 pub(crate) async fn health(house: &House) {

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     support::{Answer, Bench},
-    wire::{BOTH, JSON, SESSION, ask, initialize, lent, modern},
+    wire::{BOTH, JSON, SESSION, ask, eventually, initialize, lent, modern},
 };
 
 pub(crate) async fn crowded(bench: &Bench) {
@@ -67,7 +67,7 @@ pub(crate) async fn tokens(bench: &Bench) {
         format!("Bearer {}", bench.engine.create_token(request).await.unwrap().secret)
     };
     let host = address.to_string();
-    let send = async |method: &str, path: &str, host: &str, more: &[(&str, &str)], body: String| -> Answer {
+    let begin = async |method: &str, path: &str, host: &str, more: &[(&str, &str)], body: String| {
         let stream = TcpStream::connect(address).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
@@ -75,7 +75,10 @@ pub(crate) async fn tokens(bench: &Bench) {
         for (name, value) in [BOTH, JSON].iter().chain(more) {
             request = request.header(*name, *value);
         }
-        let (head, body) = sender.send_request(request.body(Body::from(body)).unwrap()).await.unwrap().into_parts();
+        sender.send_request(request.body(Body::from(body)).unwrap()).await.unwrap().into_parts()
+    };
+    let send = async |method: &str, path: &str, host: &str, more: &[(&str, &str)], body: String| -> Answer {
+        let (head, body) = begin(method, path, host, more, body).await;
         let body = to_bytes(Body::new(body), usize::MAX).await.unwrap().to_vec();
         Answer { status: head.status, headers: head.headers, body }
     };
@@ -116,18 +119,29 @@ pub(crate) async fn tokens(bench: &Bench) {
     let brief = format!("Bearer {}", made.secret);
     let opened = send("POST", &path, &host, &[("authorization", &brief)], initialize()).await;
     let listener = [("authorization", brief.as_str()), (SESSION, opened.headers[SESSION].to_str().unwrap())];
-    let mut listening = std::pin::pin!(send("GET", &path, &host, &listener, String::new()));
+    let (head, listening) = begin("GET", &path, &host, &listener, String::new()).await;
+    assert_eq!(head.status, StatusCode::OK);
+    let mut listening = std::pin::pin!(to_bytes(Body::new(listening), usize::MAX));
     assert!(timeout(Duration::from_millis(300), &mut listening).await.is_err(), "it goes on");
-    let deaf = bench.start(json!({"argv": ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"], "cwd": "/"})).await;
+    // It tells that it can be signalled, and that it was.
+    let told = bench.directory.path().join("files/told-to-end");
+    let deaf = format!("trap ': > {}' TERM; echo up; while :; do sleep 1; done", told.display());
+    let deaf = bench.start(json!({"argv": ["sh", "-c", deaf], "cwd": "/"})).await;
+    let up = format!("/v1/sandboxes/box/processes/{}/output?follow=true&limit=3", deaf.id);
+    assert_eq!(bench.get(&up).await.text(), "up\n");
     let arguments = json!({"process_id": deaf.id, "grace_ms": 120_000});
     let (headers, body) = modern("tools/call", json!({"name": "stop", "arguments": arguments}));
     let headers: Vec<_> =
         lent(&headers).into_iter().chain([listener[0]]).filter(|pair| ![BOTH, JSON].contains(pair)).collect();
     let mut stopping = std::pin::pin!(send("POST", &path, &host, &headers, body));
+    tokio::select! {
+        answer = &mut stopping => panic!("answered: {}", answer.text()),
+        () = eventually("the signal", || told.exists().then_some(())) => {}
+    }
     assert!(timeout(Duration::from_secs(2), &mut stopping).await.is_err(), "it goes on");
     bench.engine.revoke_token(made.token.id.as_str()).await.unwrap();
-    assert_eq!(timeout(Duration::from_secs(10), listening).await.unwrap().status, StatusCode::OK);
-    let stopped = timeout(Duration::from_secs(10), stopping).await.unwrap();
+    timeout(Duration::from_secs(30), listening).await.unwrap().unwrap();
+    let stopped = timeout(Duration::from_secs(30), stopping).await.unwrap();
     assert!(stopped.text().contains("The token was revoked or has expired"), "{}", stopped.text());
     bench.engine.signal("box", deaf.id.as_str(), "KILL").await.unwrap();
     closing.cancel();

@@ -8,9 +8,8 @@ use std::{
     process::{Child, Command},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -27,6 +26,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
+use tracing::{Event, Level, Metadata, Subscriber, field::Field, span};
 
 /// How the program is told to be the guest; its listener is then standard input.
 const GUEST: &str = "SANDBAR_TEST_GUEST";
@@ -57,8 +57,8 @@ pub(crate) fn be_the_guest_if_told() {
 
 pub(crate) struct Bare {
     root: PathBuf,
-    /// How long a `create` takes, in milliseconds.
-    pub(crate) pace: AtomicU64,
+    /// Whoever holds it alone holds up every `create`.
+    pub(crate) gate: tokio::sync::RwLock<()>,
     /// Whether the next `create` fails.
     pub(crate) broken: AtomicBool,
     pub(crate) guests: Mutex<HashMap<SandboxId, Child>>,
@@ -84,7 +84,7 @@ impl Provider for Bare {
     }
 
     async fn create(&self, spec: &Spec) -> Result<(), Error> {
-        tokio::time::sleep(Duration::from_millis(self.pace.load(Ordering::SeqCst))).await;
+        drop(self.gate.read().await);
         if self.broken.swap(false, Ordering::SeqCst) {
             let (layer, cause, fix) = ("seccomp", "a cause".to_owned(), "a fix".to_owned());
             return Err(Error::NotEnforceable { layer, cause, fix });
@@ -130,6 +130,40 @@ impl Provider for Bare {
     }
 }
 
+static BROKE_OFF: AtomicBool = AtomicBool::new(false);
+
+/// Whether a server of this program ended while requests were still under way.
+pub(crate) fn broke_off() -> bool {
+    BROKE_OFF.load(Ordering::SeqCst)
+}
+
+/// Listens for the server to say so: how long it took tells little on a busy machine.
+struct Log;
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() == Level::WARN && metadata.target() == "sandbar_server::serve"
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut |_: &Field, value: &dyn std::fmt::Debug| {
+            BROKE_OFF.fetch_or(format!("{value:?}").contains("broken off"), Ordering::SeqCst);
+        });
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
 pub(crate) struct Bench {
     pub(crate) directory: TempDir,
     pub(crate) provider: Arc<Bare>,
@@ -142,11 +176,12 @@ pub(crate) struct Bench {
 impl Bench {
     /// With a sandbox called `box`, whose files are the host's.
     pub(crate) async fn new() -> Self {
+        tracing::subscriber::set_global_default(Log).unwrap();
         let directory = TempDir::new().unwrap();
         let home = directory.path().join("home");
         let provider = Arc::new(Bare {
             root: directory.path().to_owned(),
-            pace: AtomicU64::new(0),
+            gate: tokio::sync::RwLock::default(),
             broken: AtomicBool::new(false),
             guests: Mutex::default(),
         });
@@ -180,11 +215,15 @@ impl Bench {
     }
 
     pub(crate) async fn begin(&self, request: Request<Body>) -> (Parts, Body) {
+        self.tried(request).await.unwrap()
+    }
+
+    pub(crate) async fn tried(&self, request: Request<Body>) -> hyper::Result<(Parts, Body)> {
         let stream = UnixStream::connect(&self.socket).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
-        let (head, body) = sender.send_request(request).await.unwrap().into_parts();
-        (head, Body::new(body))
+        let (head, body) = sender.send_request(request).await?.into_parts();
+        Ok((head, Body::new(body)))
     }
 
     pub(crate) async fn send(

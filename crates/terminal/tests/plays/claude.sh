@@ -8,4 +8,5 @@ cat > "$HOME/.claude.json" <<END
 END
 export CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 DISABLE_AUTOUPDATER=1
 export ANTHROPIC_MODEL=claude-tiny ANTHROPIC_SMALL_FAST_MODEL=claude-tiny ANTHROPIC_DEFAULT_HAIKU_MODEL=claude-tiny
-exec "$CLAUDE" "$WISH"
+# Without a word on it, it judges by itself what it may.
+exec "$CLAUDE" --permission-mode manual "$WISH"

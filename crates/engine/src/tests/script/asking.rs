@@ -1,6 +1,6 @@
 //! What the scripted guest knows of a terminal that waits for an answer: the promises of the protocol, in memory.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::atomic::Ordering};
 
 use sandbar_guest::protocol::*;
 use tonic::Status;
@@ -46,6 +46,11 @@ impl Script {
         }
     }
 
+    /// How many calls went wrong as they were told to.
+    pub(in crate::tests) fn refused(&self) -> u64 {
+        self.refusals().load(Ordering::SeqCst)
+    }
+
     /// Somebody types into it, not by way of the server.
     pub(in crate::tests) fn types(&self, process: &str, keys: &[u8]) {
         self.change(process, |play| play.take(keys));
@@ -53,6 +58,9 @@ impl Script {
 
     pub(super) fn works<T>(&self, call: &'static str, work: impl FnOnce() -> T) -> Result<T, Status> {
         let fault = lock(self.faults()).get(call).copied();
+        if fault.is_some() {
+            self.refusals().fetch_add(1, Ordering::SeqCst);
+        }
         match fault {
             Some(Fault::Old) => Err(Status::unimplemented("the script is old")),
             Some(Fault::Unreachable) => Err(Status::unavailable("the script says so")),

@@ -38,11 +38,16 @@ struct Shared {
     starts: Mutex<Vec<StartRequest>>,
     relieved: AtomicU64,
     runtimes: Runtimes,
-    /// Calls that change files and are not done with it.
+    /// Calls that change files and are not done with it, and all that ever began to.
     changes: AtomicU64,
+    changes_begun: AtomicU64,
+    /// Lets one `held` start.
+    gate: Notify,
     changed: Notify,
     /// By the name of the call.
     faults: Mutex<HashMap<&'static str, Fault>>,
+    /// Calls that met one.
+    refused: AtomicU64,
 }
 
 #[derive(Default, Clone)]
@@ -103,8 +108,11 @@ impl Script {
             relieved: AtomicU64::new(0),
             runtimes: Runtimes::default(),
             changes: AtomicU64::new(0),
+            changes_begun: AtomicU64::new(0),
+            gate: Notify::new(),
             changed: Notify::new(),
             faults: Mutex::default(),
+            refused: AtomicU64::new(0),
         }))
     }
 
@@ -123,6 +131,10 @@ impl Script {
 
     pub(super) fn faults(&self) -> &Mutex<HashMap<&'static str, Fault>> {
         &self.0.faults
+    }
+
+    pub(super) fn refusals(&self) -> &AtomicU64 {
+        &self.0.refused
     }
 
     pub(in crate::tests) fn play(&self, process: &str) -> Option<Play> {
@@ -152,12 +164,22 @@ impl Script {
         self.0.changes.load(Ordering::SeqCst)
     }
 
+    /// How many calls ever began to.
+    pub(in crate::tests) fn changes_begun(&self) -> u64 {
+        self.0.changes_begun.load(Ordering::SeqCst)
+    }
+
+    pub(in crate::tests) fn let_start(&self) {
+        self.0.gate.notify_one();
+    }
+
     /// A worker like a real one: it does not end with whoever asked for it, but when it has put things right.
     async fn change_files<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Status> {
         self.0.changes.fetch_add(1, Ordering::SeqCst);
+        self.0.changes_begun.fetch_add(1, Ordering::SeqCst);
         let script = self.clone();
         let worker = tokio::spawn(async move {
             let worked = work.await;
@@ -222,7 +244,7 @@ impl guest_server::Guest for Script {
         Ok(Response::new(HelloReply { protocol: VERSION, sandbox_id, awaited, ..HelloReply::default() }))
     }
 
-    /// `echo TEXT` writes and exits, `cat` repeats its input, `die CODE` exits, `sleep` waits for a signal, `slow` also takes its time to start, all else is not found.
+    /// `echo TEXT` writes and exits, `cat` repeats its input, `die CODE` exits, `sleep` waits for a signal, `slow` also takes its time to start, `held` starts when it is let, all else is not found.
     async fn start(&self, request: Request<StartRequest>) -> Answer<StartReply> {
         let request = request.into_inner();
         lock(&self.0.starts).push(request.clone());
@@ -236,6 +258,7 @@ impl guest_server::Guest for Script {
             ["cat"] => play.echoes = true,
             ["sleep"] => {}
             ["die", code] => play.exit = exit(code.parse().unwrap_or(1), 0, ExitReason::ByItself),
+            ["held"] => self.0.gate.notified().await,
             ["slow"] => tokio::time::sleep(Duration::from_millis(100)).await,
             _ => return Err(refuse("command_not_found")),
         }

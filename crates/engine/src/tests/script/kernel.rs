@@ -100,6 +100,12 @@ impl Kernel {
         fails.map_or(Ok(()), |error| Err(error()))
     }
 
+    /// The verb `launch` is that of whoever creates or starts, and is not told.
+    pub(super) fn may_launch(&self) -> Result<(), Error> {
+        let fails = lock(&self.fails).get("launch").copied();
+        fails.map_or(Ok(()), |error| Err(error()))
+    }
+
     pub(super) fn creates(&self, spec: &Spec) -> Result<(), Error> {
         let refuse =
             |what: String| Err(Error::BadSpec { what, cause: "the script says so".into(), fix: String::new() });

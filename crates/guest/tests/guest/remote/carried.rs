@@ -18,6 +18,9 @@ use tonic::{Status, Streaming, transport::Channel};
 use super::house::{Identity, Remote};
 use crate::support::{Guest, Outcome, code_of, until};
 
+/// For what has to come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 struct Call {
     requests: mpsc::Sender<DialRequest>,
     replies: Streaming<DialReply>,
@@ -36,7 +39,7 @@ fn message(message: Message) -> DialRequest {
 
 impl Call {
     async fn connected(&mut self) -> Outcome {
-        let first = timeout(Duration::from_secs(10), self.replies.message()).await??.ok_or("it ended")?;
+        let first = timeout(PATIENCE, self.replies.message()).await??.ok_or("it ended")?;
         assert_eq!(first, DialReply::default());
         Ok(())
     }
@@ -76,7 +79,7 @@ async fn program(remote: &Remote) -> Outcome<TcpStream> {
 
 async fn heard(program: &mut TcpStream) -> Outcome<String> {
     let mut heard = String::new();
-    timeout(Duration::from_secs(10), program.read_to_string(&mut heard)).await??;
+    timeout(PATIENCE, program.read_to_string(&mut heard)).await??;
     Ok(heard)
 }
 
@@ -187,10 +190,10 @@ pub(crate) async fn given_up_calls_take_nothing(_: Guest) -> Outcome {
         drop(call(&client).await?);
         let mut ended = call(&client).await?;
         drop(ended.requests);
-        assert!(timeout(Duration::from_secs(10), ended.replies.message()).await??.is_none());
+        assert!(timeout(PATIENCE, ended.replies.message()).await??.is_none());
         let mut early = call(&client).await?;
         early.requests.send(message(Message::Data(Bytes::from_static(b"x")))).await?;
-        let told = timeout(Duration::from_secs(10), early.replies.message()).await?;
+        let told = timeout(PATIENCE, early.replies.message()).await?;
         assert_eq!(code_of(told), "bad_request");
     }
     let mut waiting = call(&client).await?;
@@ -235,7 +238,7 @@ pub(crate) async fn resets_what_broke_off(_: Guest) -> Outcome {
     let mut half = [0; 10];
     inside.read_exact(&mut half).await?;
     drop(carried);
-    let broken = timeout(Duration::from_secs(10), inside.read(&mut half)).await?;
+    let broken = timeout(PATIENCE, inside.read(&mut half)).await?;
     assert_eq!(broken.map_err(|error| error.kind()), Err(std::io::ErrorKind::ConnectionReset));
     // And the other way: what broke inside is told.
     let mut carried = call(&client).await?;
@@ -244,7 +247,7 @@ pub(crate) async fn resets_what_broke_off(_: Guest) -> Outcome {
     carried.say(b"never read").await?;
     inside.readable().await?;
     drop(inside);
-    let told = timeout(Duration::from_secs(10), carried.replies.message()).await?;
+    let told = timeout(PATIENCE, carried.replies.message()).await?;
     assert_eq!(told.map_err(|status| status.code()), Err(tonic::Code::Aborted));
     Ok(())
 }

@@ -25,14 +25,12 @@ fn ask(pid: u32) -> Outcome {
 }
 
 async fn end(remote: &mut Remote) -> Outcome<ExitStatus> {
-    let begin = Instant::now();
     let mut status = None;
     until("the guest to end", || {
         status = remote.process.try_wait().ok().flatten();
         status.is_some()
     })
     .await?;
-    assert!(begin.elapsed() < Duration::from_secs(15), "it took {:?}", begin.elapsed());
     status.ok_or_else(|| "no status".into())
 }
 

@@ -12,8 +12,10 @@ use tokio::{
 use super::house::{Identity, Remote, config, handshake};
 use crate::support::{Guest, Outcome};
 
-/// Far less than what idlers are given.
-const SOON: Duration = Duration::from_secs(5);
+/// For what has to come.
+const SOON: Duration = Duration::from_secs(30);
+/// What idlers are given.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
 async fn serves(remote: &Remote, identity: &Identity) -> Outcome {
     let greeted = async { Ok(remote.connect(identity).await?.hello(HelloRequest {}).await?.into_inner()) };
@@ -88,6 +90,17 @@ pub(crate) async fn tells_strangers_nothing(_: Guest) -> Outcome {
 }
 
 pub(crate) async fn is_not_used_up_by_idlers(_: Guest) -> Outcome {
+    // A busy machine may take as long as idlers are given, but not each time.
+    for _ in 0..3 {
+        if serves_beside_idlers().await? {
+            return Ok(());
+        }
+    }
+    Err("it was kept waiting".into())
+}
+
+/// Whether it did before their time was over.
+async fn serves_beside_idlers() -> Outcome<bool> {
     let known = Identity::new()?;
     let remote = Remote::start(&[&known]).await?;
     serves(&remote, &known).await?;
@@ -102,14 +115,18 @@ pub(crate) async fn is_not_used_up_by_idlers(_: Guest) -> Outcome {
         idlers.push(idler);
     }
     serves(&remote, &known).await?;
+    if begin.elapsed() >= HANDSHAKE {
+        return Ok(false);
+    }
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", remote.process.id()))?.count();
     assert!(descriptors < 160, "{descriptors} descriptors");
     // Those that were not pushed out by others are not waited for much longer either.
     let mut last = idlers.pop().ok_or("no idler")?;
     let mut heard = Vec::new();
-    let _end = timeout(Duration::from_secs(20), last.read_to_end(&mut heard)).await?;
-    assert!(begin.elapsed() > SOON, "it had no time for a handshake");
-    serves(&remote, &known).await
+    let _end = timeout(SOON, last.read_to_end(&mut heard)).await?;
+    assert!(begin.elapsed() > HANDSHAKE / 2, "it had no time for a handshake");
+    serves(&remote, &known).await?;
+    Ok(true)
 }
 
 pub(crate) async fn is_never_open_to_all(_: Guest) -> Outcome {

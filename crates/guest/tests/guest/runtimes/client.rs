@@ -38,23 +38,26 @@ impl Answer {
     }
 }
 
-/// A port that nobody has now.
-pub(super) fn free_port() -> Outcome<u32> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().into())
+/// Ports that nobody has now, each another one.
+fn free_ports() -> Outcome<[u32; 3]> {
+    let listen = || std::net::TcpListener::bind("127.0.0.1:0");
+    // Held until all are chosen.
+    let held = [listen()?, listen()?, listen()?];
+    let mut ports = [0; 3];
+    for (port, listener) in ports.iter_mut().zip(&held) {
+        *port = listener.local_addr()?.port().into();
+    }
+    Ok(ports)
 }
 
 /// What asks for everything, on ports of its own, below a directory of the guest's.
 pub(super) fn request(guest: &Guest, token: &str) -> Outcome<ServeRequest> {
     let root = guest.text_path("root");
     fs::create_dir_all(&root)?;
+    let [grpc_port, rest_port, port] = free_ports()?;
     Ok(ServeRequest {
-        sandboxd: Some(Sandboxd {
-            grpc_port: free_port()?,
-            rest_port: free_port()?,
-            root: root.clone(),
-            token: token.into(),
-        }),
-        legacy: Some(Legacy { port: free_port()?, root, timeout_ms: 60_000 }),
+        sandboxd: Some(Sandboxd { grpc_port, rest_port, root: root.clone(), token: token.into() }),
+        legacy: Some(Legacy { port, root, timeout_ms: 60_000 }),
         env: HashMap::from([("SANDBOX_NAME".into(), "box".into()), ("SANDBOX_TOKEN".into(), "t".into())]),
         ..ServeRequest::default()
     })

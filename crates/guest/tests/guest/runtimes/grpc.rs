@@ -14,7 +14,7 @@ use tonic_reflection::pb::v1::{
 };
 
 use super::client::{Served, config, serve, shell};
-use crate::support::{Guest, Outcome, is_alive, pid_in, until};
+use crate::support::{Guest, Outcome, is_alive, pid_in, told_pid, until};
 
 const TOKEN: &str = "a-token-of-24-characters";
 
@@ -109,9 +109,15 @@ pub(crate) async fn executes(guest: Guest) -> Outcome {
     for (script, wanted) in by_signal {
         assert_eq!(served.execute(shell(script)).await??.exit_code, wanted, "{script}");
     }
-    // What it left behind may still speak for a while.
-    let told = served.execute(shell("(sleep 0.3; echo late) & echo early")).await??;
-    assert_eq!(told.stdout, "early\nlate\n");
+    // What it left behind may still speak for a while. A busy machine may not let it, but not each time.
+    let mut told = Bytes::new();
+    for _ in 0..3 {
+        told = served.execute(shell("(sleep 0.3; echo late) & echo early")).await??.stdout;
+        if told != "early\n" {
+            break;
+        }
+    }
+    assert_eq!(told, "early\nlate\n");
     Ok(())
 }
 
@@ -205,7 +211,7 @@ pub(crate) async fn has_terminals(guest: Guest) -> Outcome {
     // Exited, and known as long as nobody has heard all of it.
     let started = Started::new(&served, shell("head -c 600000 /dev/zero"), Some(Pty { cols: 80, rows: 24 })).await?;
     let mut last = Ok(());
-    for _ in 0..500 {
+    for _ in 0..3000 {
         last = started.resize(81, 24).await;
         if last.is_err() {
             break;
@@ -271,44 +277,62 @@ pub(crate) async fn whoever_goes_away_ends_the_tree(guest: Guest) -> Outcome {
     until("no child is left", || served.guest.children().is_empty()).await
 }
 
-pub(crate) async fn a_deadline_ends_the_tree(guest: Guest) -> Outcome {
-    const DEADLINE: Duration = Duration::from_secs(3);
-    let served = serve(guest, "").await?;
+pub(crate) async fn a_deadline_ends_the_tree(_: Guest) -> Outcome {
+    // The second is for a busy machine, where too little was begun in the first.
+    for seconds in [3, 20] {
+        if is_ended_after(Duration::from_secs(seconds)).await? {
+            return Ok(());
+        }
+    }
+    Err("nothing begins before the deadline".into())
+}
+
+/// Whether there was something to be ended.
+async fn is_ended_after(deadline: Duration) -> Outcome<bool> {
+    let served = serve(Guest::start().await?, "").await?;
     for name in ["streamed", "executed"] {
         fs::create_dir(served.root.join(name))?;
     }
     let tree = |name: &str| Some(ProcessConfig { cwd: Some(name.into()), ..shell(TREE) });
     let executing = async |config: Option<ProcessConfig>| -> Outcome<Code> {
         let mut request = Request::new(sandbar_guest::protocol::process::ExecuteRequest { config });
-        request.set_timeout(DEADLINE);
+        request.set_timeout(deadline);
         Ok(code(served.processes().await?.execute(request).await))
+    };
+    let is_late = |code: Code| matches!(code, Code::DeadlineExceeded | Code::Cancelled);
+    let begun_and_dead = async |name: &str| -> Outcome<bool> {
+        let Some(pid) = told_pid(&served.root.join(name)) else { return Ok(false) };
+        until("the tree is dead", || !is_alive(pid)).await.map(|()| true)
     };
     let streamed = async {
         // The client of a stream does not cut it off itself.
         let mut request = Request::new(StartRequest { config: tree("streamed"), pty: None });
-        request.metadata_mut().insert("grpc-timeout", format!("{}S", DEADLINE.as_secs()).parse()?);
-        let mut started = Started::with(&served, request).await?;
-        let pid = pid_in(&served.root.join("streamed/pid")).await?;
+        request.metadata_mut().insert("grpc-timeout", format!("{}S", deadline.as_secs()).parse()?);
+        let Ok(mut started) = Started::with(&served, request).await else { return Ok(false) };
         assert_eq!(code(started.end().await?), Code::DeadlineExceeded);
-        until("the tree is dead", || !is_alive(pid)).await
+        begun_and_dead("streamed/pid").await
     };
     let executed = async {
         let refused = executing(tree("executed")).await?;
-        assert!(matches!(refused, Code::DeadlineExceeded | Code::Cancelled), "{refused:?}");
-        let pid = pid_in(&served.root.join("executed/pid")).await?;
-        until("the tree is dead", || !is_alive(pid)).await
+        assert!(is_late(refused), "{refused:?}");
+        begun_and_dead("executed/pid").await
     };
     // What a command left behind in time is not its caller's any more.
     let left_behind = async {
         let script = "sleep 1000 > /dev/null 2>&1 & echo $! > daemon";
-        assert_eq!(executing(Some(shell(script))).await?, Code::Ok);
+        let answered = executing(Some(shell(script))).await?;
+        if is_late(answered) {
+            return Ok(false);
+        }
+        assert_eq!(answered, Code::Ok);
         let pid = pid_in(&served.root.join("daemon")).await?;
-        tokio::time::sleep(DEADLINE + Duration::from_millis(500)).await;
+        tokio::time::sleep(deadline + Duration::from_millis(500)).await;
         assert!(is_alive(pid), "the deadline outlived the call");
-        Ok(())
+        Outcome::Ok(true)
     };
     // At once, as each takes all of its time.
-    tokio::try_join!(streamed, executed, left_behind).map(|_| ())
+    let (streamed, executed, left_behind) = tokio::try_join!(streamed, executed, left_behind)?;
+    Ok(streamed && executed && left_behind)
 }
 
 pub(crate) async fn a_slow_reader_loses_nothing(guest: Guest) -> Outcome {

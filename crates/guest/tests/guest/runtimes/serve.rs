@@ -81,9 +81,11 @@ pub(crate) async fn serves_nothing_where_a_port_is_taken(guest: Guest) -> Outcom
 pub(crate) async fn stays_out_of_the_list_and_can_be_relieved(guest: Guest) -> Outcome {
     let served = serve(guest, "").await?;
     let mut processes = served.processes().await?;
-    let request = StartRequest { config: Some(shell("sleep 1000 & sleep 1000 & wait")), pty: None };
+    let request = StartRequest { config: Some(shell("sleep 1000 & sleep 1000 & echo $$ > pid; wait")), pty: None };
     let mut events = processes.start(request).await?.into_inner();
     assert!(matches!(events.message().await?.and_then(|event| event.event), Some(Event::Init(_))));
+    // All of it is there.
+    pid_in(&served.root.join("pid")).await?;
     let listed = served.guest.client.clone().list(ListRequest {}).await?.into_inner();
     assert!(listed.processes.is_empty(), "the server knows nothing of them");
     // The largest of all is the one that goes, whoever started it.

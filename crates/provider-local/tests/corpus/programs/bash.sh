@@ -13,9 +13,10 @@ END
 )" = "here 42" ]
 diff <(printf 'a\nb\n') <(printf 'a\nb\n')
 coproc tr a-z A-Z
+exec 7<&"${COPROC[0]}" # it is unset when the coprocess ends
 echo shout >&"${COPROC[1]}"
 exec {COPROC[1]}>&-
-read -r loud <&"${COPROC[0]}"
+read -r loud <&7
 [ "$loud" = SHOUT ]
 [ "$(trap 'echo bye' EXIT)" = bye ]
 [ "$(bash -c 'trap "echo usr1" USR1; kill -USR1 $$; sleep 0')" = usr1 ]

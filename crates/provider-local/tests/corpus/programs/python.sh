@@ -73,8 +73,9 @@ if __name__ == '__main__':
     assert poll.poll(1)
     seen = []
     signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
-    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)  # again and again: one may come before the pause
     signal.pause()
+    signal.setitimer(signal.ITIMER_REAL, 0)
     assert seen
     assert ctypes.CDLL(None).getpid() == os.getpid()
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

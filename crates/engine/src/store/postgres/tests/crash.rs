@@ -128,7 +128,7 @@ async fn a_server_that_is_killed_in_the_middle_loses_and_doubles_nothing() -> Ou
             end = store.append_output(&process, &chunk(end, Stream::Stdout, bytes), 1 << 30).await?.end;
         }
         cluster.kill()?;
-        timeout(Duration::from_secs(10), lead.lost()).await?;
+        timeout(Duration::from_secs(30), lead.lost()).await?;
         assert!(store.append_output(&process, &chunk(end, Stream::Stdout, "x"), 1 << 30).await.is_err());
         // The server is told that it leads no longer, and ends.
         writers.abort_all();

@@ -50,12 +50,12 @@ async fn whoever_leads_next_knows_of_every_call() -> Outcome {
         }
         Ok::<_, crate::store::Error>(())
     };
-    timeout(Duration::from_secs(10), struck).await??;
+    timeout(Duration::from_secs(30), struck).await??;
 
     let mut raw = home.raw().await?;
     sqlx::query("SELECT pg_terminate_backend(CAST(backend AS INTEGER)) FROM leadership").execute(&mut raw).await?;
     raw.close().await?;
-    let next: Arc<dyn Store> = Arc::new(timeout(Duration::from_secs(20), home.open()).await??);
+    let next: Arc<dyn Store> = Arc::new(timeout(Duration::from_secs(30), home.open()).await??);
     let refused = reserve(&ledger, &new, 100).await;
     assert!(matches!(refused, Err(Refused::Unavailable(_))), "a server that was overtaken lets nothing out");
     assert_eq!(next.held_calls().await?.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), [second.id.as_str()]);
