@@ -14,6 +14,8 @@ SHELL := /bin/bash
 TUPLE := $(shell rustc --print host-tuple 2>/dev/null)
 RELEASE := target/$(TUPLE)/release/sandbar
 DOCKER := $(shell command -v docker || command -v podman)
+# Whom this machine trusts, for an image that has nothing else.
+ROOTS := /etc/ssl/certs/ca-certificates.crt
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # A package is installed only when its program is missing, so that a second run needs no network.
@@ -42,7 +44,8 @@ run: build
 
 image: build
 	@[ -n "$(DOCKER)" ] || { echo "make image: neither docker nor podman is installed" >&2; exit 1; }
-	mkdir -p target/image && install -m 0755 $(RELEASE) target/image/sandbar
+	@[ -e $(ROOTS) ] || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq ca-certificates; }
+	mkdir -p target/image && install -m 0755 $(RELEASE) target/image/sandbar && install -m 0644 $(ROOTS) target/image/
 	$(DOCKER) build -t sandbar:latest --target prebuilt -f Dockerfile target/image
 
 # busybox makes the test image, setpriv becomes an ordinary user, unshare makes a host without user namespaces.

@@ -24,6 +24,7 @@ mod metrics;
 mod open;
 mod output;
 mod owner;
+mod patience;
 mod pool;
 mod ports;
 mod problem;
@@ -132,7 +133,7 @@ struct Inner {
     workspaces: workspaces::Workspaces,
     /// A sandbox that can be idle changed its state.
     idle: Notify,
-    patience: owner::Patience,
+    patience: patience::Patience,
     /// Counts tokens that were revoked, for those whose calls last.
     revoked: watch::Sender<u64>,
     /// No more verbs.

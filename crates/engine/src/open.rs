@@ -15,7 +15,7 @@ use crate::{
     gate::Gates,
     home, idle,
     metrics::Metrics,
-    owner::Patience,
+    patience::Patience,
     pool::{self, Pools},
     reconcile,
     registry::Registry,

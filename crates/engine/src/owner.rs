@@ -4,7 +4,6 @@
 //! again, or the reconciliation of the next start, goes on from there.
 
 mod keep;
-mod patience;
 mod pause;
 mod recover;
 mod relief;
@@ -29,7 +28,6 @@ use crate::{
 };
 
 pub(crate) use keep::Keep;
-pub(crate) use patience::Patience;
 pub(crate) use pause::requested_pause;
 use recover::{NOT_RECOVERED, RECOVERING, Recoveries};
 use relief::Refusals;

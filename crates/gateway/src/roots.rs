@@ -41,6 +41,12 @@ impl Roots {
         if found == 0 && !extra.trim_ascii().is_empty() {
             return Err(GatewayError::Roots("there is no PEM certificate in them".into()));
         }
+        if store.is_empty() {
+            tracing::warn!(
+                "no certificate authority is trusted: every server whose TLS is verified here will be refused; \
+                 install ca-certificates, or name a file as roots in [network] of gateway.toml"
+            );
+        }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut any = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

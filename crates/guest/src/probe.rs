@@ -20,7 +20,7 @@
 //! | `kernel` | `/proc/version` |
 //! | `boot` | the identity of the kernel's present run, which all sandboxes of one machine share |
 //! | `service_account` | `ok` when the token of a Kubernetes service account can be read, else the errno's name |
-//! | `reach.ADDRESS` | `ok`, the errno's name or `timeout`: what came of a connection to an address that was asked for (see `reach.rs`) |
+//! | `reach.ADDRESS` | `ok`, the errno's name or `timeout`: what came of a connection to an address that was asked for; `not an address` and perhaps why, where nothing was tried (see `reach.rs`) |
 //! | `try.NAME` | `ok`, or the errno's name: what came of an attempt (see `attempts.rs`) |
 
 mod attempts;
@@ -102,7 +102,7 @@ pub(crate) fn run(outbox: &OwnedFd, request: &ProbeRequest, workload: &Workload)
     let answer = match become_workload(outbox, workload) {
         Ok(()) => {
             let mut facts = facts::gather();
-            facts.extend(reach::attempt(&request.reach));
+            facts.extend(reach::attempt(&request.reach, |name| std::env::var(name).ok()));
             // Afterwards, because one that works may change what there is to see.
             facts.extend(attempts::make());
             let mut answer = vec![FACTS];

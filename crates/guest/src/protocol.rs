@@ -17,6 +17,12 @@ pub const VERSION: u32 = 6;
 /// Status metadata that carries the stable code of the API's problem.
 pub const CODE_KEY: &str = "sandbar-code";
 
+/// Among the addresses that a probe is asked to reach: the API server, where the kubelet told the guest's container that it
+/// is.
+pub const REACH_KUBERNETES: &str = "kubernetes";
+/// What came of an address begins so where nothing was tried.
+pub const NOT_AN_ADDRESS: &str = "not an address";
+
 /// The largest `data` in one message, in both directions.
 pub const CHUNK: usize = 64 * 1024;
 

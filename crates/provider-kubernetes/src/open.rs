@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use agent_sandbox::AgentSandbox;
-use k8s_openapi::api::core::v1::Service;
 use kube::{
-    Api, Config,
+    Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use sandbar_guest::protocol::REACH_KUBERNETES;
 use sandbar_provider::Error;
 
 use crate::{
@@ -46,7 +46,7 @@ pub(crate) async fn open(settings: &Settings) -> Result<Opened, Error> {
         Reach::Auto if inside => Way::Address,
         Reach::Auto | Reach::PortForward => Way::Forward,
     };
-    let targets = targets(settings, inside, &cluster).await;
+    let targets = targets(settings, inside).await;
     Ok(Opened { cluster, way, targets })
 }
 
@@ -67,8 +67,8 @@ async fn config(settings: &Settings, inside: bool) -> Option<Config> {
     }
 }
 
-/// The API server, by the addresses that a pod would find it at. A loopback address would be the pod's own.
-async fn targets(settings: &Settings, inside: bool, cluster: &AgentSandbox) -> Vec<String> {
+/// The API server, as every pod knows it and by the addresses that we do. A loopback address would be the pod's own.
+async fn targets(settings: &Settings, inside: bool) -> Vec<String> {
     let mut found: Vec<SocketAddr> = Vec::new();
     if let Some(url) = config(settings, inside).await.map(|config| config.cluster_url)
         && let Some(host) = url.host()
@@ -77,16 +77,10 @@ async fn targets(settings: &Settings, inside: bool, cluster: &AgentSandbox) -> V
         let port = url.port_u16().unwrap_or(443);
         found.extend(tokio::net::lookup_host((host, port)).await.into_iter().flatten());
     }
-    // Not everybody may ask for it, and what is found otherwise is enough.
-    let services: Api<Service> = Api::namespaced(cluster.client().clone(), "default");
-    if let Ok(Some(service)) = services.get_opt("kubernetes").await {
-        let address = service.spec.and_then(|spec| spec.cluster_ip).and_then(|address| address.parse().ok());
-        found.extend(address.map(|address| SocketAddr::new(address, 443)));
-    }
     found.retain(|address| !address.ip().is_loopback() && !address.ip().is_unspecified());
     found.sort_unstable();
     found.dedup();
-    found.into_iter().map(|address| address.to_string()).collect()
+    [REACH_KUBERNETES.to_owned()].into_iter().chain(found.iter().map(ToString::to_string)).collect()
 }
 
 async fn from_kubeconfig(settings: &Settings) -> Option<Config> {
@@ -96,4 +90,32 @@ async fn from_kubeconfig(settings: &Settings) -> Option<Config> {
     };
     let options = KubeConfigOptions { context: settings.context.clone(), ..KubeConfigOptions::default() };
     Config::from_custom_kubeconfig(read.ok()?, &options).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sandbox_is_tried_at_the_api_server_wherever_that_is_for_us() -> std::io::Result<()> {
+        let place = tempfile::tempdir()?;
+        for (server, wanted) in [
+            ("https://127.0.0.1:34567", &["kubernetes"][..]),
+            ("https://[::1]:6443", &["kubernetes"]),
+            ("https://10.0.0.1", &["kubernetes", "10.0.0.1:443"]),
+            ("https://[fd00::1]:6443", &["kubernetes", "[fd00::1]:6443"]),
+        ] {
+            let config = serde_json::json!({
+                "apiVersion": "v1", "kind": "Config", "current-context": "here",
+                "clusters": [{ "name": "here", "cluster": { "server": server } }],
+                "users": [{ "name": "somebody", "user": {} }],
+                "contexts": [{ "name": "here", "context": { "cluster": "here", "user": "somebody" } }],
+            });
+            let path = place.path().join("config");
+            std::fs::write(&path, config.to_string())?;
+            let settings = Settings { kubeconfig: Some(path), ..Settings::new("instance", Vec::new()) };
+            assert_eq!(targets(&settings, false).await, wanted, "{server}");
+        }
+        Ok(())
+    }
 }

@@ -79,7 +79,7 @@ impl Installation {
         );
         let recipe = "provider = \"kubernetes\"\n[limits]\nmemory = \"64MiB\"\n";
         let template = sandbar_api::template::parse("small", recipe)?;
-        let rendered = render(&Values::read(&text)?, &[Given { template, text: recipe.into() }])?;
+        let rendered = render(&Values::read(&text)?, &[Given { template, text: recipe.into() }], &[])?;
         rendered.split("---\n").skip(1).map(|document| Ok(serde_saphyr::from_str(document)?)).collect()
     }
 
@@ -116,6 +116,7 @@ impl Installation {
             kubeconfig: Some(kubeconfig),
             namespace: self.sandboxes.clone(),
             guest_image: image.into(),
+            default_image: self.guest_image.clone(),
             image_pull_policy: Some("Never".into()),
             // As from within: the account is that of a server in the cluster.
             reach: Reach::PodIp,
@@ -250,6 +251,16 @@ async fn judge(installation: &Installation) -> Outcome {
     assert!(!missing.usable());
     installation.nothing_is_left().await?;
 
+    // Templates may have images of their own: the rest is seen all the same.
+    let settings =
+        Settings { default_image: "sandbar.test/nothing:1".into(), ..installation.settings(account.clone(), &image) };
+    let missing = check::run(&settings, &ClusterCheck::default(), &CancellationToken::new()).await;
+    let machine = of(&missing, "sandbox image");
+    assert!(machine.verdict == Verdict::Red && machine.evidence.contains("ErrImageNeverPull"), "{missing:#?}");
+    assert_eq!(of(&missing, "network policy").verdict, Verdict::Green, "{missing:#?}");
+    assert!(missing.usable(), "{missing:#?}");
+    installation.nothing_is_left().await?;
+
     // Cut off in the middle: nothing stays behind either.
     let settings = installation.settings(account.clone(), &image);
     let (asked, cancelled) = (ClusterCheck::default(), CancellationToken::new());
@@ -268,14 +279,15 @@ async fn judge(installation: &Installation) -> Outcome {
 
     // One verb less is seen, and then nothing is made.
     let roles: Api<Role> = Api::namespaced(installation.client.clone(), &installation.sandboxes);
-    let mut role = roles.get("sandbar").await?;
+    let name = format!("sandbar-{}", installation.server);
+    let mut role = roles.get(&name).await?;
     for rule in role.rules.iter_mut().flatten() {
         if rule.resources.as_ref().is_some_and(|resources| resources.iter().any(|resource| resource == "sandboxclaims"))
         {
             rule.verbs.retain(|verb| verb != "patch");
         }
     }
-    roles.replace("sandbar", &PostParams::default(), &role).await?;
+    roles.replace(&name, &PostParams::default(), &role).await?;
     let begun = Instant::now();
     loop {
         let asked = ClusterCheck { runtime_class: Some("no-such-class".into()), ..ClusterCheck::default() };

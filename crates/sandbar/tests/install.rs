@@ -17,6 +17,10 @@ use support::{Outcome, cluster::Cluster, database::Database, done, program, text
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What an operator says of a vendor.
+const GATEWAY: &str = "[upstream.vendor]\nformat = \"openai\"\nurl = \"https://llm.example\"\nsecret = \"vendor-key\"\n\n\
+    [model.tiny]\nupstream = \"vendor\"\nmax_output = 1000\ninput_usd = 1\noutput_usd = 2\n";
+
 /// Two namespaces, which go with everything in them.
 struct Installation {
     cluster: Cluster,
@@ -65,8 +69,11 @@ impl Installation {
         );
         let file = place.path().join("values.toml");
         fs::write(&file, values)?;
-        let manifests =
-            done(Command::new(program()).args(["kubernetes", "manifests", "--values"]).arg(&file).env("HOME", "/"))?;
+        let gateway = place.path().join("gateway.toml");
+        fs::write(&gateway, GATEWAY)?;
+        let mut printing = Command::new(program());
+        printing.args(["kubernetes", "manifests", "--values"]).arg(&file).arg("--config").arg(&gateway);
+        let manifests = done(printing.env("HOME", "/"))?;
         let (url, token) = Default::default();
         let mut new = Self { cluster, server, sandboxes, manifests, place, url, token };
         fed(&mut new.cluster.kubectl(&["apply", "-f", "-"]), &new.manifests)?;
@@ -154,15 +161,19 @@ impl Installation {
         self.kubectl(&["-n", &self.sandboxes, "get", "pod", &pod, "-o", "jsonpath={.status.podIP}"])
     }
 
+    fn role(&self) -> String {
+        format!("sandbar-{}", self.server)
+    }
+
     fn rules(&self) -> Outcome<Vec<Value>> {
-        let role = self.kubectl(&["-n", &self.sandboxes, "get", "role", "sandbar", "-o", "json"])?;
+        let role = self.kubectl(&["-n", &self.sandboxes, "get", "role", &self.role(), "-o", "json"])?;
         let role: Value = serde_json::from_str(&role)?;
         Ok(role["rules"].as_array().ok_or("no rules")?.clone())
     }
 
     fn set_rules(&self, rules: &[Value]) -> Outcome {
         let patch = json!([{"op": "replace", "path": "/rules", "value": rules}]).to_string();
-        self.kubectl(&["-n", &self.sandboxes, "patch", "role", "sandbar", "--type=json", "-p", &patch])?;
+        self.kubectl(&["-n", &self.sandboxes, "patch", "role", &self.role(), "--type=json", "-p", &patch])?;
         Ok(())
     }
 
@@ -233,6 +244,7 @@ fn an_installation_serves_survives_and_goes_without_a_trace() -> Outcome {
     assert_eq!(there.sandbar(&["exec", "a", "--", "cat", "/workspace/k"])?.trim(), "kept");
 
     expect_sealed(&there, &id, &database)?;
+    expect_configured(&there)?;
 
     let leader = there.leader()?.0;
     let exec = ["-n", &there.server, "exec", "-c", "server", &leader, "--", "/sandbar", "kubernetes", "check"];
@@ -273,6 +285,16 @@ fn an_installation_serves_survives_and_goes_without_a_trace() -> Outcome {
             Ok((!there.kubectl(&["get", kind, "-o", shown])?.lines().any(ours)).then_some(()))
         })?;
     }
+    Ok(())
+}
+
+/// What was brought along is read, and the image has certificate authorities to judge vendors by.
+fn expect_configured(there: &Installation) -> Outcome {
+    let shown = there.sandbar(&["model", "ls"])?;
+    assert!(shown.contains("tiny") && shown.contains("https://llm.example"), "{shown}");
+    let logs = ["-n", &there.server, "logs", "-l", "app.kubernetes.io/component=server", "-c", "server", "--tail=-1"];
+    let logs = there.kubectl(&logs)?;
+    assert!(logs.contains("7227") && !logs.contains("no certificate authority is trusted"), "{logs}");
     Ok(())
 }
 

@@ -42,8 +42,10 @@ pub(crate) async fn keep(inner: Arc<Inner>, mut orders: mpsc::Receiver<Order>, l
         () = keeper.adopt(left) => {}
     }
     loop {
-        // Rounds wait for nothing but small files, so that a closing engine waits for nothing either.
-        let idle = keeper.round().await;
+        let idle = tokio::select! {
+            () = closing.cancelled() => return,
+            idle = keeper.round() => idle,
+        };
         tokio::select! {
             () = closing.cancelled() => return,
             Some(order) = orders.recv() => keeper.obey(order).await,
@@ -127,7 +129,7 @@ impl Keeper {
                     None if short.is_none() => self.fill(template),
                     None => {}
                 },
-                Err(problem) if problem.code == Code::UnknownTemplate => {
+                Err(problem) if problem.code == Code::UnknownTemplate && !self.inner.pools.waits(&name) => {
                     // Somebody who is telling it something is waited for by coming back.
                     let Some(_turn) = self.inner.pools.turn_if_free(&name) else { continue };
                     if let Err(problem) = native::give_up(&self.inner, &name).await {
@@ -160,7 +162,10 @@ impl Keeper {
                 }
                 Err(problem) => {
                     let cause = format!("{} {}", problem.detail, problem.fix);
-                    state.trouble = Some(Trouble { cause, failures: 0, again: Instant::now() });
+                    // A provider that does not hear of its end goes on being asked ever less often.
+                    let last = state.trouble.take().map(|last| (last.failures, last.again));
+                    let (failures, again) = last.unwrap_or_else(|| (0, Instant::now()));
+                    state.trouble = Some(Trouble { cause, failures, again });
                     // One that only cannot be read now is perhaps being edited: nobody can claim of it meanwhile.
                     pick(state, |_| problem.code == Code::UnknownTemplate)
                 }
@@ -215,7 +220,7 @@ impl Keeper {
         let most = if self.inner.pools.busy.load(Ordering::Relaxed) > 0 { AT_ONCE_WHEN_BUSY } else { AT_ONCE };
         let making: u32 = states.values().map(|state| *state.making.borrow()).sum();
         let Some(state) = states.get_mut(&template.name) else { return };
-        if state.trouble.as_ref().is_some_and(|trouble| trouble.again > Instant::now()) {
+        if state.trouble.as_ref().is_some_and(Trouble::lasts) {
             return;
         }
         let missing = state.size.saturating_sub(state.warm() + *state.making.borrow());

@@ -1,7 +1,7 @@
 //! Pools that a provider keeps itself: it is told what is wanted when that changes, and asked how many are ready when
 //! somebody wants to know. No member is made here; a create asks the provider, which hands out what it has warm.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, sync::Arc};
 
 use sandbar_api::{Pool, Problem, Template};
 use sandbar_provider::{Error, Provider, Spec};
@@ -12,9 +12,6 @@ use tokio::{
 
 use super::{Digest, Pools, Trouble, digest, keeper, member};
 use crate::{Inner, ids, problem};
-
-/// How long a provider may take to hear of a pool.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the provider was told last.
 #[derive(Clone)]
@@ -55,7 +52,7 @@ pub(super) async fn order(
 
 async fn ask(inner: &Inner, template: &str, mut ordered: Ordered) -> Result<Pool, Problem> {
     // The pool's turn is held meanwhile, and the keeper of all pools may wait for it.
-    let told = time::timeout(PATIENCE, ordered.provider.pool(&ordered.spec, ordered.size)).await;
+    let told = time::timeout(inner.patience.pools(), ordered.provider.pool(&ordered.spec, ordered.size)).await;
     let told = told.unwrap_or_else(|_| Err(Error::io("tell the provider of a pool")(io::ErrorKind::TimedOut.into())));
     let told = told.map_err(problem::from_provider);
     let mut states = inner.pools.states();
@@ -86,11 +83,16 @@ impl Pools {
         self.states().get(template)?.turn.clone().try_lock_owned().ok()
     }
 
-    /// Whether the provider has to be told anew.
+    /// Whether the provider failed, and is not to be asked again yet.
+    pub(super) fn waits(&self, template: &str) -> bool {
+        self.states().get(template).and_then(|state| state.trouble.as_ref()).is_some_and(Trouble::lasts)
+    }
+
+    /// Whether the provider has nothing new to be told.
     pub(super) fn is_ordered(&self, template: &Template) -> bool {
         let states = self.states();
         let Some(state) = states.get(&template.name) else { return true };
-        let waits = state.trouble.as_ref().is_some_and(|trouble| trouble.again > Instant::now());
+        let waits = state.trouble.as_ref().is_some_and(Trouble::lasts);
         let current = digest(template);
         waits || state.ordered.as_ref().is_some_and(|last| last.size == state.size && Some(last.digest) == current)
     }
@@ -123,6 +125,10 @@ pub(super) async fn give_up(inner: &Inner, template: &str) -> Result<(), Problem
 }
 
 impl Trouble {
+    pub(super) fn lasts(&self) -> bool {
+        self.again > Instant::now()
+    }
+
     /// One more failure: each waits longer than the last.
     pub(super) fn after(last: Option<Self>, problem: &Problem) -> Self {
         let failures = last.map_or(0, |last| last.failures) + 1;

@@ -93,6 +93,73 @@ async fn a_cluster_that_does_not_answer_is_told_later_and_a_pool_does_not_end_un
 }
 
 #[tokio::test]
+async fn a_cluster_that_says_nothing_is_not_waited_for_for_ever() -> Tested {
+    let bed = Bed::of(CLUSTER).await?;
+    let pools = &bed.provider.own_pools;
+    pools.on.store(true, Ordering::SeqCst);
+    bed.engine.set_pool("default", 2).await?;
+    bed.until_told(2).await?;
+    pools.held.send_replace(Some(0));
+    bed.engine.inner.patience.wait_for_pools(1);
+    let problem = bed.engine.set_pool("default", 0).await.err().ok_or("it ended unheard")?;
+    assert!(problem.detail.contains("timed out"), "{problem}");
+    assert_eq!(bed.engine.pools().await?.len(), 1, "it is still wanted");
+    bed.engine.inner.patience.wait_for_pools(60);
+    pools.held.send_replace(None);
+    bed.engine.set_pool("default", 0).await?;
+    bed.until_told(0).await?;
+    assert!(bed.engine.pools().await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_pool_of_a_template_that_is_gone_ends_in_its_turn() -> Tested {
+    let bed = Bed::of(CLUSTER).await?;
+    let pools = &bed.provider.own_pools;
+    pools.on.store(true, Ordering::SeqCst);
+    let file = bed.home.join("templates/own.toml");
+    std::fs::write(&file, "description = \"of our own\"")?;
+    bed.engine.set_pool("own", 2).await?;
+    let last = |size| bed.orders().last() == Some(&("own".to_owned(), size));
+    soon(|| async { last(2).then_some(()) }).await?;
+    // A look is under way, whose word must not be the last.
+    pools.held.send_replace(Some(2));
+    let engine = bed.engine.clone();
+    let look = tokio::spawn(async move { engine.pools().await });
+    soon(|| async { (pools.held.receiver_count() == 1).then_some(()) }).await?;
+    std::fs::remove_file(&file)?;
+    // Long enough to be heard if it does not wait.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(last(2), "it overtook the look");
+    pools.held.send_replace(None);
+    look.await??;
+    soon(|| async { last(0).then_some(()) }).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_away_is_asked_ever_less_often_to_end_a_pool() -> Tested {
+    let bed = Bed::of(CLUSTER).await?;
+    let pools = &bed.provider.own_pools;
+    pools.on.store(true, Ordering::SeqCst);
+    let file = bed.home.join("templates/own.toml");
+    std::fs::write(&file, "description = \"of our own\"")?;
+    bed.engine.set_pool("own", 2).await?;
+    let last = |size| bed.orders().last() == Some(&("own".to_owned(), size));
+    soon(|| async { last(2).then_some(()) }).await?;
+    pools.broken.store(true, Ordering::SeqCst);
+    let before = pools.asked.load(Ordering::SeqCst);
+    std::fs::remove_file(&file)?;
+    soon(|| async { (pools.asked.load(Ordering::SeqCst) > before).then_some(()) }).await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let asked = pools.asked.load(Ordering::SeqCst) - before;
+    assert!(asked < 8, "{asked} times in two seconds");
+    pools.broken.store(false, Ordering::SeqCst);
+    soon(|| async { last(0).then_some(()) }).await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_would_lose_its_files_is_not_stopped_and_what_lost_them_not_started() -> Tested {
     let bed = Bed::of(CLUSTER).await?;
     let sandbox = bed.create("a").await?;

@@ -68,6 +68,8 @@ pub(super) struct OwnPools {
     pub(super) on: AtomicBool,
     /// Template and size, in the order they were told.
     pub(super) told: Mutex<Vec<(String, u32)>>,
+    /// How often it was told something, in vain too.
+    pub(super) asked: AtomicU32,
     pub(super) ready: AtomicU32,
     pub(super) broken: AtomicBool,
     /// The size that takes until this is something else.
@@ -208,6 +210,7 @@ impl Provider for Scripted {
     }
 
     async fn pool(&self, spec: &Spec, size: u32) -> Result<Warm, Error> {
+        self.own_pools.asked.fetch_add(1, Ordering::SeqCst);
         if self.own_pools.broken.load(Ordering::SeqCst) {
             return Err(Error::Io { action: "reach the cluster".into(), source: std::io::ErrorKind::TimedOut.into() });
         }

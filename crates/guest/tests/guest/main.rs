@@ -80,7 +80,8 @@ const TESTS: &[Test] = tests! {
     probe:
         tells_what_there_is,
         is_refused_by_a_fence_and_by_nothing_else,
-        is_given_up_when_it_hangs;
+        is_given_up_when_it_hangs,
+        knows_the_cluster_by_the_guests_environment;
     input:
         types_each_byte_once,
         counts_what_was_taken_when_the_caller_leaves,

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fs, time::Instant};
 
-use sandbar_guest::protocol::ProbeRequest;
+use sandbar_guest::protocol::{ProbeRequest, REACH_KUBERNETES};
 
 use crate::{
     cgroups::Hierarchy,
@@ -149,4 +149,16 @@ pub(crate) async fn is_given_up_when_it_hangs(_: Guest) -> Outcome {
     until("the probe to be born", || !guest.children().is_empty()).await?;
     call.abort();
     until("the probe to be killed", || guest.children().is_empty()).await
+}
+
+pub(crate) async fn knows_the_cluster_by_the_guests_environment(without: Guest) -> Outcome {
+    let reach = || ProbeRequest { reach: vec![REACH_KUBERNETES.into()] };
+    let told = without.client.clone().probe(reach()).await?.into_inner().facts;
+    assert_eq!(told["reach.kubernetes"], "not an address: KUBERNETES_SERVICE_HOST is not set");
+    // Nobody has an address of this network.
+    let wrapper = vec!["env", "KUBERNETES_SERVICE_HOST=192.0.2.1", "KUBERNETES_SERVICE_PORT=443"];
+    let within = Guest::start_as(Variant { wrapper, ..Variant::default() }).await?;
+    let told = within.client.clone().probe(reach()).await?.into_inner().facts;
+    assert!(told.get("reach.192.0.2.1:443").is_some_and(|outcome| outcome != "ok"), "{told:?}");
+    Ok(())
 }

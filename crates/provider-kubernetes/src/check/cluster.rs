@@ -14,7 +14,7 @@ use super::finding::{Line, answer, code, green, grey, red};
 use crate::{
     Settings,
     manifests::{INSTALL, NEEDED, NEEDED_VERSION, POD_SECURITY, RESTRICTED},
-    objects::{MANAGED_BY, MANAGER},
+    objects::{self, MANAGED_BY, MANAGER},
 };
 
 const MANIFESTS: &str = "Apply `sandbar kubernetes manifests`.";
@@ -158,8 +158,13 @@ pub(super) async fn runtime(client: &Client, wanted: Option<&str>, findings: &mu
     }
 }
 
+/// Of this server; where which one is meant is not known, of every Sandbar.
 pub(super) async fn pools(client: &Client, settings: &Settings, findings: &mut Vec<ClusterFinding>) {
-    let params = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
+    let (selector, whose) = match settings.instance.is_empty() {
+        true => (format!("{MANAGED_BY}={MANAGER}"), " (of every Sandbar in the namespace)"),
+        false => (objects::selector(settings), ""),
+    };
+    let params = ListParams::default().labels(&selector);
     let pools = match Api::<SandboxWarmPool>::namespaced(client.clone(), &settings.namespace).list(&params).await {
         Ok(pools) => pools.items,
         Err(error) => {
@@ -175,10 +180,10 @@ pub(super) async fn pools(client: &Client, settings: &Settings, findings: &mut V
     let told: Vec<_> =
         wanted.iter().map(|pool| format!("{} {}/{}", pool.name_any(), ready(pool), size(pool))).collect();
     findings.push(match wanted.iter().all(|pool| ready(pool) >= size(pool)) {
-        true => green(Line::Pools, format!("ready: {}", told.join(", "))),
+        true => green(Line::Pools, format!("ready{whose}: {}", told.join(", "))),
         false => red(
             Line::Pools,
-            format!("not all are ready: {}", told.join(", ")),
+            format!("not all are ready{whose}: {}", told.join(", ")),
             "They may still be starting; `kubectl describe` their sandboxes and pods for what they wait for.",
         ),
     });

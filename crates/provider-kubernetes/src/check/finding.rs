@@ -15,6 +15,7 @@ pub(super) enum Line {
     Pools,
     Controller,
     Image,
+    SandboxImage,
     Pod,
     NetworkPolicy,
     Promptness,
@@ -24,7 +25,8 @@ pub(super) enum Line {
 
 impl Line {
     /// What only pods show.
-    pub(super) const OBSERVED: [Self; 4] = [Self::Controller, Self::Image, Self::Pod, Self::NetworkPolicy];
+    pub(super) const OBSERVED: [Self; 5] =
+        [Self::Controller, Self::Image, Self::SandboxImage, Self::Pod, Self::NetworkPolicy];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -39,6 +41,7 @@ impl Line {
             Self::Pools => "pools",
             Self::Controller => "controller",
             Self::Image => "guest image",
+            Self::SandboxImage => "sandbox image",
             Self::Pod => "pods",
             Self::NetworkPolicy => "network policy",
             Self::Promptness => "network policy at once",
@@ -47,8 +50,12 @@ impl Line {
         }
     }
 
+    /// Whether no sandbox can be made without it: what templates may say otherwise is not.
     fn required(self) -> bool {
-        !matches!(self, Self::PodSecurity | Self::Storage | Self::Pools | Self::Promptness | Self::CleanUp)
+        !matches!(
+            self,
+            Self::PodSecurity | Self::Storage | Self::Pools | Self::SandboxImage | Self::Promptness | Self::CleanUp
+        )
     }
 }
 
@@ -62,6 +69,11 @@ pub(super) fn red(line: Line, evidence: impl Into<String>, fix: impl Into<String
 
 pub(super) fn grey(line: Line, evidence: impl Into<String>, fix: Option<&str>) -> ClusterFinding {
     finding(line, Verdict::Grey, evidence, fix.map(Into::into))
+}
+
+/// What was seen on the way to another line.
+pub(super) fn instead(line: Line, seen: ClusterFinding) -> ClusterFinding {
+    ClusterFinding { check: line.name().into(), required: line.required(), ..seen }
 }
 
 fn finding(line: Line, verdict: Verdict, evidence: impl Into<String>, fix: Option<String>) -> ClusterFinding {

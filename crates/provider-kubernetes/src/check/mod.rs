@@ -1,5 +1,5 @@
 //! `sandbar kubernetes check`: whether a cluster can hold sandboxes, each line seen and not assumed. What looking cannot
-//! show is shown by three pods that are made for it; they have an end of their own, and are removed before the report is told.
+//! show is shown by four pods that are made for it; they have an end of their own, and are removed before the report is told.
 
 mod access;
 mod cluster;

@@ -199,9 +199,32 @@ async fn a_cluster_that_is_as_it_should_be_is_usable_and_what_was_not_seen_is_gr
     says(&report, "pod security", Verdict::Green, "restricted");
     says(&report, "storage class", Verdict::Green, "disk is the default");
     says(&report, "pools", Verdict::Red, "sandbar-python-1 1/2");
-    for check in ["controller", "guest image", "pods", "network policy"] {
+    for check in ["controller", "guest image", "sandbox image", "pods", "network policy"] {
         says(&report, check, Verdict::Grey, "not observed");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn pools_of_another_server_are_not_ours() -> io::Result<()> {
+    let cluster = StandIn::start(|method, path, body| {
+        let (code, mut answer) = good(method, path, body);
+        // What `good` has is somebody else's.
+        if path.contains("/sandboxwarmpools?") && path.contains("instance") {
+            assert!(path.contains("sandbar.dev%2Finstance%3Down"), "{path}");
+            answer["items"] = json!([]);
+        }
+        (code, answer)
+    })
+    .await?;
+    let kubeconfig = cluster.kubeconfig()?;
+    let looked = async |instance: &str| {
+        let settings = Settings { kubeconfig: Some(kubeconfig.clone()), ..Settings::new(instance, Vec::new()) };
+        super::run(&settings, &look_only(), &CancellationToken::new()).await
+    };
+    says(&looked("own").await, "pools", Verdict::Grey, "nothing is kept warm");
+    let evidence = "not all are ready (of every Sandbar in the namespace): sandbar-python-1 1/2";
+    says(&looked("").await, "pools", Verdict::Red, evidence);
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //! accept a NetworkPolicy, a RuntimeClass or a limit and enforce none of them.
 
 use sandbar_api::{Layer, LayerReport, Requirement};
+use sandbar_guest::protocol::NOT_AN_ADDRESS;
 use sandbar_provider::Spec;
 
 use super::Facts;
@@ -38,7 +39,7 @@ pub(crate) fn judge(layer: Layer, spec: &Spec, facts: &Facts, view: &View) -> La
         other => seen(other, spec, facts, view),
     };
     let missing = !in_force && requirement != Requirement::Off;
-    LayerReport { layer, requirement, in_force, evidence, fix: missing.then(|| fix(layer).to_owned()) }
+    LayerReport { layer, requirement, in_force, evidence, fix: missing.then(|| fix(layer, facts).to_owned()) }
 }
 
 fn seen(layer: Layer, spec: &Spec, facts: &Facts, view: &View) -> (bool, String) {
@@ -127,11 +128,16 @@ fn network(facts: &Facts) -> (bool, String) {
     if interfaces == "lo" && facts.get("routes") == "0" {
         return (true, "interfaces: lo; routes beyond it: 0".into());
     }
-    let tried: Vec<_> = facts.reached().into_iter().filter(|(_, outcome)| *outcome != "not an address").collect();
-    let through: Vec<_> = tried.iter().filter(|(_, outcome)| *outcome == "ok").map(|(address, _)| *address).collect();
-    let told: Vec<_> = tried.iter().map(|(address, outcome)| format!("{address}: {outcome}")).collect();
+    let asked = facts.reached();
+    let told: Vec<_> = asked.iter().map(|(address, outcome)| format!("{address}: {outcome}")).collect();
     let attempts = if told.is_empty() { "nothing was tried".to_owned() } else { told.join(", ") };
-    (!tried.is_empty() && through.is_empty(), format!("interfaces: {interfaces}; connect to {attempts}"))
+    let closed = tried_to_reach(facts) && !asked.iter().any(|(_, outcome)| *outcome == "ok");
+    (closed, format!("interfaces: {interfaces}; connect to {attempts}"))
+}
+
+/// Whether there was anything to connect to.
+fn tried_to_reach(facts: &Facts) -> bool {
+    facts.reached().iter().any(|(_, outcome)| !outcome.starts_with(NOT_AN_ADDRESS))
 }
 
 /// Quota over period.
@@ -147,16 +153,20 @@ fn sized(key: &str, place: &str, wanted: Option<u64>, facts: &Facts) -> (bool, S
     (within, format!("{place} has {} bytes in all", facts.get(key)))
 }
 
-fn fix(layer: Layer) -> &'static str {
+fn fix(layer: Layer, facts: &Facts) -> &'static str {
     match layer {
         Layer::Users => {
             "Use nodes with user namespaces for pods (containerd 2, Kubernetes 1.33), or a RuntimeClass that has them."
+        }
+        Layer::Network if !tried_to_reach(facts) => {
+            "Use the guest image of this server's version, and let nothing take KUBERNETES_SERVICE_HOST and \
+             KUBERNETES_SERVICE_PORT from its container: they name the one thing that listens in every cluster."
         }
         Layer::Network => {
             "Install a network plugin that enforces NetworkPolicy; `sandbar kubernetes check` observes whether it does."
         }
         Layer::Landlock => {
-            "Use nodes with Linux 5.13 or later and `landlock` among their LSMs, or make the layer optional."
+            "Use nodes with Linux 6.2 or later and `landlock` among their LSMs, or make the layer optional."
         }
         Layer::NoExec => "Leave it off: a pod's volumes are executable.",
         Layer::Seccomp => "Use nodes whose kernel has seccomp filters.",
@@ -263,6 +273,7 @@ mod tests {
             ("reach.10.96.0.1:443", "", Layer::Network),
             ("reach.10.0.0.9:6443", "ok", Layer::Network),
             ("reach.10.96.0.1:443", "not an address", Layer::Network),
+            ("reach.10.96.0.1:443", "not an address: KUBERNETES_SERVICE_HOST is not set", Layer::Network),
             ("status.CapBnd", "00000000a80425fb", Layer::Capabilities),
             ("status.NoNewPrivs", "0", Layer::NoNewPrivs),
             ("status.Seccomp", "0", Layer::Seccomp),
@@ -281,5 +292,23 @@ mod tests {
         ] {
             assert_eq!(missing((key, value)), [layer], "{key} {value}");
         }
+    }
+
+    #[test]
+    fn a_network_that_was_not_tried_is_told_from_one_that_is_open() {
+        let reported = |target: &str, outcome: &str| {
+            let facts = [("interfaces", "lo eth0"), ("routes", "2"), (target, outcome)];
+            let facts = Facts(facts.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+            let spec = Spec::standard(SandboxId::from_parts(1, [0; 10]), "x");
+            judge(Layer::Network, &spec, &facts, &View { pod: "x".into(), server: Vec::new() })
+        };
+        let untried = reported("reach.kubernetes", "not an address: KUBERNETES_SERVICE_HOST is not set");
+        assert!(!untried.in_force);
+        let evidence = "connect to kubernetes: not an address: KUBERNETES_SERVICE_HOST is not set";
+        assert!(untried.evidence.ends_with(evidence), "{untried:?}");
+        assert!(untried.fix.is_some_and(|fix| fix.contains("KUBERNETES_SERVICE_HOST")));
+        let open = reported("reach.10.96.0.1:443", "ok");
+        assert!(!open.in_force && open.fix.is_some_and(|fix| fix.contains("NetworkPolicy")));
+        assert!(reported("reach.10.96.0.1:443", "timeout").in_force);
     }
 }

@@ -26,23 +26,23 @@ pub(super) fn push(values: &Values, documents: &mut Documents) -> Result<(), Bad
     };
     documents.push("Who the server is.", &account)?;
 
+    // Two installations share a cluster, or even the namespace of their sandboxes, and must not take each other's.
+    let name = format!("{NAME}-{server}");
     let mut rules = of(Scope::Namespace);
     if values.server.outside {
         rules.extend(of(Scope::Outside));
     }
     let own = PolicyRule { resource_names: Some(vec![sandboxes.clone()]), ..rule(&OWN_NAMESPACE) };
     rules.push((OWN_NAMESPACE.why, own));
-    let role = Role { metadata: metadata(NAME, sandboxes), rules: None };
+    let role = Role { metadata: metadata(&name, sandboxes), rules: None };
     documents.push_rules("All it may do, in the sandboxes' namespace alone.", &role, &rules)?;
     let binding = RoleBinding {
-        metadata: metadata(NAME, sandboxes),
-        role_ref: role_ref("Role", NAME),
+        metadata: metadata(&name, sandboxes),
+        role_ref: role_ref("Role", &name),
         subjects: Some(vec![subject(server)]),
     };
     documents.push("It may.", &binding)?;
 
-    // Two installations in one cluster must not take each other's.
-    let name = format!("{NAME}-{server}");
     let metadata = ObjectMeta { name: Some(name.clone()), labels: Some(labels()), ..ObjectMeta::default() };
     let role = ClusterRole { metadata: metadata.clone(), ..ClusterRole::default() };
     let why =
@@ -75,4 +75,45 @@ fn role_ref(kind: &str, name: &str) -> RoleRef {
 
 fn subject(namespace: &str) -> Subject {
     Subject { kind: "ServiceAccount".into(), name: NAME.into(), namespace: Some(namespace.into()), api_group: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::{super::render, *};
+
+    /// Every object, by its kind, its namespace and its name.
+    fn objects(server: &str, rest: &str) -> Vec<([String; 3], Value)> {
+        let values = format!("[server]\nnamespace = \"{server}\"\n{rest}[sandboxes]\nnamespace = \"shared\"\n");
+        let values = Values::read(&values).unwrap_or_else(|bad| panic!("{bad}"));
+        let text = render(&values, &[], &[]).unwrap_or_else(|bad| panic!("{bad}"));
+        let documents = text.split("---\n").skip(1).map(|document| {
+            let object: Value = serde_saphyr::from_str(document).unwrap_or_else(|error| panic!("{error}\n{document}"));
+            let part = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            (["/kind", "/metadata/namespace", "/metadata/name"].map(part), object)
+        });
+        documents.collect()
+    }
+
+    #[test]
+    fn two_installations_share_the_namespace_of_their_sandboxes_and_nothing_else() {
+        let one = objects("one", "");
+        for rest in ["", "outside = true\n"] {
+            let two = objects("two", rest);
+            let both: Vec<_> = one.iter().filter(|(name, _)| two.iter().any(|(other, _)| other == name)).collect();
+            assert!(both.iter().all(|object| two.contains(object)), "one takes what is another's: {both:#?}");
+            let names: Vec<_> = both.iter().map(|(name, _)| name.each_ref().map(String::as_str)).collect();
+            assert_eq!(names, [["Namespace", "", "shared"], ["NetworkPolicy", "shared", "default-deny"]]);
+        }
+    }
+
+    #[test]
+    fn the_account_is_bound_to_its_own_role() {
+        let objects = objects("one", "");
+        let of = |kind: &str| objects.iter().find(|([of, ..], _)| of == kind).unwrap_or_else(|| panic!("no {kind}"));
+        let ((role, _), (_, binding)) = (of("Role"), of("RoleBinding"));
+        assert_eq!(binding["roleRef"]["name"], role[2]);
+        assert_eq!(binding["subjects"][0]["namespace"], "one");
+    }
 }

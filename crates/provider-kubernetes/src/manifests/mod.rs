@@ -4,6 +4,7 @@
 //! Nothing secret is in it: where the server needs a secret, a comment says how to make it.
 
 mod access;
+mod config;
 mod configured;
 mod document;
 mod key;
@@ -28,6 +29,7 @@ use sandbar_api::Template;
 use crate::settings::ServerPods;
 use document::Documents;
 
+pub use config::{BadFile, File, OF_A_HOME};
 pub use key::shown as key_shown;
 pub use values::{BadValues, Values};
 
@@ -59,6 +61,10 @@ pub enum Bad {
     Key(String),
     #[error("`{0}` in [sandboxes.pools] is none of the templates that were given")]
     NoTemplate(String),
+    #[error(transparent)]
+    File(#[from] BadFile),
+    #[error("a server elsewhere reads its own home: no configuration can be brought along for it")]
+    Elsewhere,
 }
 
 /// A template of Sandbar, and its file as it was written.
@@ -68,7 +74,11 @@ pub struct Given {
     pub text: String,
 }
 
-pub fn render(values: &Values, templates: &[Given]) -> Result<String, Bad> {
+pub fn render(values: &Values, templates: &[Given], files: &[File]) -> Result<String, Bad> {
+    config::check(files)?;
+    if values.server.outside && !files.is_empty() {
+        return Err(Bad::Elsewhere);
+    }
     let mut documents = Documents::default();
     documents.comment(&preface(values));
     namespaces(values, &mut documents)?;
@@ -77,7 +87,7 @@ pub fn render(values: &Values, templates: &[Given]) -> Result<String, Bad> {
     }
     access::push(values, &mut documents)?;
     if !values.server.outside {
-        server::push(values, templates, &mut documents)?;
+        server::push(values, templates, files, &mut documents)?;
     }
     sandboxes::push(values, templates, &mut documents)?;
     Ok(documents.finish())

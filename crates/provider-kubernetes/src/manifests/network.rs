@@ -38,7 +38,7 @@ pub(super) fn push(values: &Values, documents: &mut Documents) -> Result<(), Bad
     documents.push(
         "The server alone reaches guests, which let nobody else in either. What sandboxes may reach goes through it.",
         &NetworkPolicy {
-            metadata: metadata("guests-from-server", sandboxes),
+            metadata: metadata(&format!("guests-from-{}", values.server.namespace), sandboxes),
             spec: Some(NetworkPolicySpec {
                 pod_selector: Some(selecting(BTreeMap::new())),
                 policy_types: Some(vec!["Ingress".into()]),

@@ -17,7 +17,9 @@ use k8s_openapi::{
 };
 
 use super::{
-    Bad, Given, NAME, configured,
+    Bad, File, Given, NAME,
+    config::{CONFIGURED, PLACE},
+    configured,
     document::Documents,
     labels, metadata, selecting, selector,
     values::{StoreKind, Values},
@@ -28,21 +30,20 @@ pub(super) const PORT: u16 = 7227;
 const HOME: &str = "/var/lib/sandbar/home";
 const TLS: &str = "/etc/sandbar/tls";
 const KEY: &str = "/etc/sandbar/key";
-const CONFIG: &str = "/etc/sandbar/config";
-const CONFIGURED: &str = "kubernetes.toml";
 const TEMPLATES: &str = "/etc/sandbar/templates";
 /// The image's user.
 const USER: i64 = 1000;
 const DATABASE: &str = "SANDBAR_DATABASE";
 
-pub(super) fn push(values: &Values, templates: &[Given], documents: &mut Documents) -> Result<(), Bad> {
+pub(super) fn push(values: &Values, templates: &[Given], files: &[File], documents: &mut Documents) -> Result<(), Bad> {
     let namespace = &values.server.namespace;
+    let brought = files.iter().map(|file| (file.name.clone(), file.text.clone()));
     let map = ConfigMap {
         metadata: metadata("sandbar-config", namespace),
-        data: Some([(CONFIGURED.to_owned(), configured::text(values))].into()),
+        data: Some(brought.chain([(CONFIGURED.to_owned(), configured::text(values))]).collect()),
         ..ConfigMap::default()
     };
-    documents.push("What the server is told of the cluster.", &map)?;
+    documents.push("What the server is told: of the cluster, and what was brought along.", &map)?;
     if !templates.is_empty() {
         let files = templates.iter().map(|given| (format!("{}.toml", given.template.name), given.text.clone()));
         let map = ConfigMap {
@@ -136,10 +137,9 @@ fn pod(values: &Values, templates: bool) -> PodSpec {
         ..VolumeMount::default()
     };
     let key = format!("{KEY}/secret.key");
-    let config = format!("{CONFIG}/{CONFIGURED}");
-    let mut prepare = vec!["kubernetes", "prepare", "--key", &key, "--config", &config];
-    let mut first = vec![home.clone(), mount("key", KEY), mount("config", CONFIG)];
-    let mut then = vec![home, mount("tls", TLS), mount("config", CONFIG)];
+    let mut prepare = vec!["kubernetes", "prepare", "--key", &key, "--config", PLACE];
+    let mut first = vec![home.clone(), mount("key", KEY), mount("config", PLACE)];
+    let mut then = vec![home, mount("tls", TLS), mount("config", PLACE)];
     if templates {
         prepare.extend(["--templates", TEMPLATES]);
         first.push(mount("templates", TEMPLATES));

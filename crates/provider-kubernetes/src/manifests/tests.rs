@@ -24,7 +24,7 @@ fn rendered(values: &str, templates: &[(&str, &str)]) -> Result<String, Bad> {
             Given { template, text: (*text).to_owned() }
         })
         .collect();
-    render(&values, &given)
+    render(&values, &given, &[])
 }
 
 fn key() -> String {
@@ -100,6 +100,22 @@ fn templates_and_pools_are_those_of_the_provider() {
     assert_eq!(from["podSelector"]["matchLabels"]["app.kubernetes.io/component"], "server");
     let files = documents.iter().find(|document| document["metadata"]["name"] == "sandbar-templates");
     assert_eq!(files.map(|map| &map["data"]["python.toml"]), Some(&Value::from("provider = \"kubernetes\"\n")));
+}
+
+#[test]
+fn configuration_is_beside_what_the_values_say() {
+    let files = [File { name: "gateway.toml".into(), text: "[network]\n".into() }];
+    let values = Values::default();
+    let text = render(&values, &[], &files).unwrap_or_else(|bad| panic!("{bad}"));
+    let documents = documents(&text);
+    let map = documents.iter().find(|document| document["metadata"]["name"] == "sandbar-config");
+    let data = map.map(|map| map["data"].clone()).unwrap_or_default();
+    assert_eq!(data["gateway.toml"], "[network]\n");
+    assert!(data["kubernetes.toml"].as_str().is_some_and(|text| text.contains("namespace")), "{data}");
+    let outside = Values::read("[server]\noutside = true\n").unwrap_or_else(|bad| panic!("{bad}"));
+    assert!(matches!(render(&outside, &[], &files), Err(Bad::Elsewhere)));
+    let unknown = [File { name: "sandbar.db".into(), text: String::new() }];
+    assert!(matches!(render(&values, &[], &unknown), Err(Bad::File(BadFile::Unknown(_)))));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::api::resource::Quantity};
 use sandbar_api::HumanSize;
 use serde::Deserialize;
+use toml::de::DeTable;
 
 use crate::settings::{DEFAULT_IMAGE, GUEST_IMAGE, NAMESPACE};
 
@@ -29,7 +30,7 @@ pub struct Values {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
-    /// It runs elsewhere and reaches guests through the API server: only its account and its rights are made.
+    /// It runs elsewhere and reaches guests through the API server: of itself only its account and its rights are made.
     pub outside: bool,
     pub namespace: String,
     pub image: String,
@@ -119,13 +120,14 @@ impl Values {
         values.checked().map_err(|(key, cause)| BadValues { line: written(text, key), cause })
     }
 
+    /// An error has the path of the key that is wrong.
     fn checked(self) -> Result<Self, (&'static str, String)> {
         let names = [
-            ("namespace", &self.server.namespace),
-            ("namespace", &self.sandboxes.namespace),
-            ("tls_secret", &self.server.tls_secret),
-            ("key_secret", &self.server.key_secret),
-            ("url_secret", &self.store.url_secret),
+            ("server.namespace", &self.server.namespace),
+            ("sandboxes.namespace", &self.sandboxes.namespace),
+            ("server.tls_secret", &self.server.tls_secret),
+            ("server.key_secret", &self.server.key_secret),
+            ("store.url_secret", &self.store.url_secret),
         ];
         for (key, name) in
             names.into_iter().chain(self.image_pull_secrets.iter().map(|name| ("image_pull_secrets", name)))
@@ -136,17 +138,26 @@ impl Values {
             }
         }
         if self.server.namespace == self.sandboxes.namespace {
-            let cause = "`namespace`: server and sandboxes need a namespace each: what holds sandboxes would hold the server too";
-            return Err(("namespace", cause.into()));
+            // Named is the one that is not the default, and so was written.
+            let key = if self.sandboxes.namespace == NAMESPACE { "server.namespace" } else { "sandboxes.namespace" };
+            let cause = "server and sandboxes need a namespace each: what holds sandboxes would hold the server too";
+            return Err((key, format!("`{key}`: {cause}")));
         }
-        let images = [&self.server.image, &self.sandboxes.image, &self.sandboxes.guest_image];
-        if let Some(image) = images.into_iter().find(|image| image.is_empty() || image.contains(char::is_whitespace)) {
-            return Err(("image", format!("`{}` is no image", image.escape_debug())));
+        let images = [
+            ("server.image", &self.server.image),
+            ("sandboxes.image", &self.sandboxes.image),
+            ("sandboxes.guest_image", &self.sandboxes.guest_image),
+        ];
+        for (key, image) in images {
+            if image.is_empty() || image.contains(char::is_whitespace) {
+                return Err((key, format!("`{key}`: `{}` is no image", image.escape_debug())));
+            }
         }
+        let key = "server.replicas";
         match (self.replicas(), self.store.kind) {
-            (0, _) => Err(("replicas", "`replicas`: at least one server is needed".into())),
+            (0, _) => Err((key, format!("`{key}`: at least one server is needed"))),
             (2.., StoreKind::Sqlite) => {
-                Err(("replicas", "`replicas`: several servers need `kind = \"postgresql\"` in [store]".into()))
+                Err((key, format!("`{key}`: several servers need `kind = \"postgresql\"` in [store]")))
             }
             _ => Ok(self),
         }
@@ -259,11 +270,13 @@ fn line(text: &str, offset: usize) -> usize {
     (above + 1).min(text.lines().count().max(1))
 }
 
-/// The last line that begins with the key: of two tables with the same key, the one that was written to differ.
+/// Where the value of a key stands, by its path with dots, however its table is written. Nowhere, where it is a default.
 fn written(text: &str, key: &str) -> Option<usize> {
-    let begins =
-        |line: &str| line.trim_start().strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='));
-    text.lines().enumerate().filter(|(_, line)| begins(line)).last().map(|(at, _)| at + 1)
+    let document = DeTable::parse(text).ok()?;
+    let mut keys = key.split('.');
+    let first = document.get_ref().get(keys.next()?)?;
+    let value = keys.try_fold(first, |table, key| table.get_ref().get(key))?;
+    Some(line(text, value.span().start))
 }
 
 #[cfg(test)]
@@ -320,11 +333,32 @@ tolerations = [{ operator = "Exists" }]
             ("[store]\nkind = \"mysql\"\n", Some(2), "mysql"),
             ("[sandboxes]\nnamespace = \"sandbar\"\n", Some(2), "a namespace each"),
             ("[sandboxes]\nnamespace = \"Über\"\n", Some(2), "no name"),
+            ("[server]\nnamespace = \"sandbar-sandboxes\"\n", Some(2), "`server.namespace`"),
+            ("[server]\nnamespace = \"a\"\n[sandboxes]\nnamespace = \"a\"\n", Some(4), "a namespace each"),
             ("[server]\nimage = \"a b\"\n", Some(2), "no image"),
+            ("image_pull_secrets = [\"Ü\"]\n", Some(1), "`image_pull_secrets`"),
             ("[server\n", Some(1), ""),
         ] {
             let bad = Values::read(text).err().unwrap_or_else(|| panic!("{text} is taken"));
             assert!(bad.line == line && bad.cause.contains(says), "{text}: {bad:?}");
         }
+    }
+
+    #[test]
+    fn a_key_is_looked_for_in_its_own_table() {
+        for (text, line, says) in [
+            ("[server]\nnamespace = \"Ü\"\n[sandboxes]\nnamespace = \"boxes\"\n", 2, "`server.namespace`"),
+            ("[sandboxes]\nnamespace = \"Ü\"\n[server]\nnamespace = \"a\"\n", 2, "`sandboxes.namespace`"),
+            ("[sandboxes]\nguest_image = \"\"\nimage = \"a\"\n", 2, "`sandboxes.guest_image`"),
+            ("[server]\nimage = \"a\"\n[sandboxes]\nimage = \"a b\"\n", 4, "`sandboxes.image`"),
+            ("\nserver.namespace = \"Ü\"\nsandboxes.namespace = \"a\"\n", 2, "`server.namespace`"),
+            ("\nserver = { image = \"a\", tls_secret = \"Ü\" }\n", 2, "`server.tls_secret`"),
+            ("[server]\n\"key_secret\" = \"Ü\"\n[ store ] # of state\nurl_secret = \"a\"\n", 2, "`server.key_secret`"),
+            ("[server.resources]\nlimits = {}\n[store]\nurl_secret = \"Ü\"\n", 4, "`store.url_secret`"),
+        ] {
+            let bad = Values::read(text).err().unwrap_or_else(|| panic!("{text} is taken"));
+            assert!(bad.line == Some(line) && bad.cause.contains(says), "{text}: {bad:?}");
+        }
+        assert_eq!(written("[server]\nimage = \"a\"\n", "sandboxes.image"), None);
     }
 }

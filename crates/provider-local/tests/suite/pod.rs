@@ -10,7 +10,7 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use sandbar_api::network::GATE_PORT;
-use sandbar_guest::protocol::ProbeRequest;
+use sandbar_guest::protocol::{ProbeRequest, REACH_KUBERNETES};
 use sandbar_provider::{
     Guest, cases,
     identity::Identity,
@@ -97,11 +97,13 @@ async fn is_in_force(program: &Path) -> Outcome {
     let mut command = container(user(), program);
     command.args(["guest", "pod"]).env("SANDBAR_SERVER_KEYS", BASE64_STANDARD.encode(identity.public_key()));
     command.env("SANDBAR_GUEST_LISTEN", LISTEN).env("SECRET_OF_THE_POD", "x");
+    command.env("KUBERNETES_SERVICE_HOST", "192.0.2.1").env("KUBERNETES_SERVICE_PORT", "443");
     let mut started = Started(command.spawn().map_err(|error| error.to_string())?);
     let guest = connect(&identity).await?;
     tls::bind(&guest, &spec("pod").id).await.map_err(|error| error.to_string())?;
 
-    let facts = guest.clone().probe(ProbeRequest { reach: vec![LISTEN.into(), "127.0.0.1:1".into()] }).await;
+    let reach = [LISTEN, "127.0.0.1:1", REACH_KUBERNETES].map(Into::into).into();
+    let facts = guest.clone().probe(ProbeRequest { reach }).await;
     let facts = facts.map_err(|status| status.message().to_owned())?.into_inner().facts;
     let own = user();
     for (key, wanted) in [
@@ -120,6 +122,7 @@ async fn is_in_force(program: &Path) -> Outcome {
         ("service_account", "ENOENT"),
         ("reach.127.0.0.1:7229", "ok"),
         ("reach.127.0.0.1:1", "ECONNREFUSED"),
+        ("reach.192.0.2.1:443", "ENETUNREACH"),
     ] {
         same(key, &facts.get(key).map_or("not told", String::as_str), &wanted)?;
     }

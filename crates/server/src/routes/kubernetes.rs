@@ -17,7 +17,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 
 /// Whether the cluster can hold sandboxes
 ///
-/// Each line green, red or grey, with what was seen and the fix. What looking does not show is tried with three small pods,
+/// Each line green, red or grey, with what was seen and the fix. What looking does not show is tried with four small pods,
 /// which are removed before the answer, unless `look_only` says otherwise; that takes up to a few minutes.
 #[utoipa::path(
     get, path = "/v1/kubernetes/check", operation_id = "kubernetes_check", tag = "host", params(ClusterCheck),

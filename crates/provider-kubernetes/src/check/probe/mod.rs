@@ -1,4 +1,4 @@
-//! Three pods that show what looking does not: that the controller acts, that images come, that policies hold, and that a
+//! Four pods that show what looking does not: that the controller acts, that images come, that policies hold, and that a
 //! runtime is what it is called.
 
 mod judged;
@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    finding::{Line, answer, code, green, grey, red, told},
+    finding::{Line, answer, code, green, grey, instead, red, told},
     reach::{Said, Tried, read},
 };
 use crate::{Settings, objects::GUEST_PORT};
@@ -34,7 +34,7 @@ const ALIVE: Duration = Duration::from_secs(20);
 const STARTS: Duration = Duration::from_secs(120);
 const TELLS: Duration = Duration::from_secs(90);
 const AGAIN: Duration = Duration::from_millis(300);
-const ROLES: [&str; 3] = ["reacher", "sealed", "listener"];
+const ROLES: [&str; 4] = ["image", "reacher", "sealed", "listener"];
 
 struct Probe<'a> {
     claims: Api<SandboxClaim>,
@@ -87,14 +87,47 @@ impl Probe<'_> {
         let begun = Instant::now();
         let listening = self.started("listener").await?;
         findings.push(green(Line::Image, format!("`{}` was there or was pulled", self.settings.guest_image)));
-        let sealed = self.claim("sealed", Kind::Sealed, std::slice::from_ref(&listening), Some(&listener)).await;
+        let place = findings.len();
+        // Beside each other: images may be large, and neither says anything of the other.
+        let (image, observed) =
+            tokio::join!(self.sandbox_image(&listener), self.between(&listener, &listening, begun, findings));
+        findings.insert(place, image);
+        observed
+    }
+
+    /// The image of templates without one of their own, with our program in it as the guest would be.
+    async fn sandbox_image(&self, listener: &SandboxClaim) -> ClusterFinding {
+        let starting = async {
+            self.blueprint(Kind::Image, None, listener).await?;
+            self.claim("image", Kind::Image, &[], Some(listener)).await?;
+            self.started("image").await
+        };
+        let image = &self.settings.default_image;
+        match starting.await {
+            Ok(_) => green(Line::SandboxImage, format!("`{image}` was there or was pulled, and a pod of it runs")),
+            Err(Ended(found)) => {
+                let unsaid = || grey(Line::SandboxImage, "not observed: nobody says why", None);
+                instead(Line::SandboxImage, found.into_iter().next().unwrap_or_else(unsaid))
+            }
+        }
+    }
+
+    /// Whether policies keep two pods from each other, and what the sealed one runs under.
+    async fn between(
+        &self,
+        listener: &SandboxClaim,
+        listening: &str,
+        begun: Instant,
+        findings: &mut Vec<ClusterFinding>,
+    ) -> Result<(), Ended> {
+        let sealed = self.claim("sealed", Kind::Sealed, &[listening.to_owned()], Some(listener)).await;
         sealed?;
         let closed = self.started("sealed").await?;
         let evidence =
             format!("two pods like those of sandboxes were ready after {:.1} s", begun.elapsed().as_secs_f64());
         findings.push(green(Line::Pod, evidence));
-        let targets = [listening.clone(), closed.clone()];
-        self.claim("reacher", Kind::Open, &targets, Some(&listener)).await?;
+        let targets = [listening.to_owned(), closed.clone()];
+        self.claim("reacher", Kind::Open, &targets, Some(listener)).await?;
         self.started("reacher").await?;
         let (of_sealed, of_reacher) = tokio::join!(self.said("sealed"), self.said("reacher"));
         let (of_sealed, of_reacher) = (of_sealed?, of_reacher?);
@@ -105,8 +138,8 @@ impl Probe<'_> {
             })
         };
         findings.extend(judged::network(&Connections {
-            allowed: tried(&of_reacher, &listening).as_ref(),
-            out: tried(&of_sealed, &listening).as_ref(),
+            allowed: tried(&of_reacher, listening).as_ref(),
+            out: tried(&of_sealed, listening).as_ref(),
             into: tried(&of_reacher, &closed).as_ref(),
         }));
         if let Some(class) = self.runtime_class {
@@ -190,16 +223,9 @@ impl Probe<'_> {
 
     /// Returns once it is certain that the image will not come soon.
     async fn not_pulled(&self, name: &str) -> ClusterFinding {
-        let image = &self.settings.guest_image;
         loop {
-            let waits = self.pods.get_opt(name).await.ok().flatten().and_then(|pod| waits(&pod));
-            if let Some((reason, message)) = waits
-                && ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"]
-                    .contains(&reason.as_str())
-            {
-                let fix =
-                    "Push it where the nodes can pull it, and say so with guest_image; or give image_pull_secrets.";
-                return red(Line::Image, format!("`{image}` cannot be pulled: {reason}: {message}"), fix);
+            if let Some(finding) = self.pods.get_opt(name).await.ok().flatten().and_then(|pod| unpulled(&pod)) {
+                return finding;
             }
             sleep(AGAIN).await;
         }
@@ -212,7 +238,7 @@ impl Probe<'_> {
         let pod = self.pods.get_opt(name).await.ok().flatten();
         let detail = pod
             .as_ref()
-            .and_then(|pod| unscheduled(pod).or_else(|| waits(pod).map(|(why, what)| format!("{why}: {what}"))));
+            .and_then(|pod| unscheduled(pod).or_else(|| waits(pod).map(|(_, why, what)| format!("{why}: {what}"))));
         let told = [said, detail].into_iter().flatten().collect::<Vec<_>>().join("; ");
         let told = if told.is_empty() { "nobody says why".to_owned() } else { told };
         red(
@@ -272,12 +298,27 @@ fn kernel(said: &[Said]) -> Option<&str> {
     })
 }
 
-/// What its first container waits for.
-fn waits(pod: &Pod) -> Option<(String, String)> {
+/// That an image of it will not come soon, once that is certain.
+fn unpulled(pod: &Pod) -> Option<ClusterFinding> {
+    let (image, reason, message) = waits(pod)?;
+    let certain = ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"];
+    certain.contains(&reason).then(|| {
+        let fix =
+            "Push it where the nodes can pull it, or name another (`guest_image`, and `image` for sandboxes); or give image_pull_secrets.";
+        red(Line::Image, format!("`{image}` cannot be pulled: {reason}: {message}"), fix)
+    })
+}
+
+/// The image of the first container that waits, for what, and what is said of it.
+fn waits(pod: &Pod) -> Option<(&str, &str, &str)> {
     let status = pod.status.as_ref()?;
-    let waiting =
-        status.container_statuses.as_ref()?.iter().find_map(|status| status.state.as_ref()?.waiting.as_ref())?;
-    Some((waiting.reason.clone()?, waiting.message.clone().unwrap_or_default()))
+    let containers = [&status.init_container_statuses, &status.container_statuses];
+    let (container, waiting) = containers
+        .into_iter()
+        .flatten()
+        .flatten()
+        .find_map(|container| Some((container, container.state.as_ref()?.waiting.as_ref()?)))?;
+    Some((&container.image, waiting.reason.as_deref()?, waiting.message.as_deref().unwrap_or_default()))
 }
 
 fn unscheduled(pod: &Pod) -> Option<String> {
@@ -285,4 +326,32 @@ fn unscheduled(pod: &Pod) -> Option<String> {
     let scheduled =
         conditions.iter().find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
     Some(format!("{}: {}", scheduled.reason.clone()?, scheduled.message.clone().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(status: Value) -> Option<String> {
+        let pod = serde_json::from_value(json!({ "metadata": {}, "status": status }));
+        unpulled(&pod.unwrap_or_else(|error| panic!("{error}"))).map(|finding| finding.evidence)
+    }
+
+    #[test]
+    fn an_image_that_does_not_come_is_named() {
+        let of = |image: &str, reason: &str| {
+            let state = json!({ "waiting": { "reason": reason, "message": "no such host" } });
+            json!([{ "name": "c", "image": image, "imageID": "", "ready": false, "restartCount": 0, "state": state }])
+        };
+        let init =
+            |image, reason, rest| json!({ "initContainerStatuses": of(image, reason), "containerStatuses": rest });
+        let own = told(json!({ "containerStatuses": of("machine:1", "ImagePullBackOff") }));
+        assert_eq!(own.as_deref(), Some("`machine:1` cannot be pulled: ImagePullBackOff: no such host"));
+        let guest = told(init("sandbar:1", "ErrImagePull", of("machine:1", "PodInitializing")));
+        assert_eq!(guest.as_deref(), Some("`sandbar:1` cannot be pulled: ErrImagePull: no such host"));
+        assert_eq!(told(json!({ "containerStatuses": of("machine:1", "ContainerCreating") })), None);
+        assert_eq!(told(json!({})), None);
+    }
 }

@@ -39,6 +39,8 @@ pub(super) enum Kind {
     Open,
     /// As for every sandbox.
     Sealed,
+    /// Sealed, and of the sandboxes' own image.
+    Image,
 }
 
 impl Kind {
@@ -46,6 +48,7 @@ impl Kind {
         match self {
             Self::Open => "open",
             Self::Sealed => "sealed",
+            Self::Image => "image",
         }
     }
 }
@@ -127,11 +130,15 @@ impl Names {
         template.metadata = self.metadata(self.blueprint(kind), Some(owner));
         template.spec.env_vars_injection_policy = Some(EnvVarsInjectionPolicy::Allowed);
         let pod = &mut template.spec.pod_template.spec;
-        pod.init_containers = None;
         pod.active_deadline_seconds = Some(DEADLINE);
+        // Into an image that is not ours the program comes as the guest does.
+        let program = if kind == Kind::Image { "/.sandbar/sandbar" } else { "/sandbar" };
         for container in &mut pod.containers {
-            container.image = Some(settings.guest_image.clone());
-            container.command = Some(["/sandbar", "kubernetes", "probe"].map(Into::into).into());
+            container.command = Some([program, "kubernetes", "probe"].map(Into::into).into());
+        }
+        if kind != Kind::Image {
+            pod.init_containers = None;
+            pod.containers.iter_mut().for_each(|container| container.image = Some(settings.guest_image.clone()));
         }
         if kind == Kind::Open {
             template.spec.network_policy = Some(open());
@@ -205,5 +212,31 @@ mod tests {
         assert_eq!(template.spec.network_policy.and_then(|policy| policy.egress), Some(vec![]));
         // Not for the provider's eyes: it would take it for a sandbox.
         assert!(!first.metadata.labels.unwrap_or_default().contains_key(crate::objects::INSTANCE));
+    }
+
+    #[test]
+    fn both_images_of_a_sandbox_are_tried() {
+        let names = Names::new("0123abcd".into(), "n");
+        let owner = names.claimed("listener", Kind::Open, &[], None);
+        let settings = Settings {
+            guest_image: "sandbar:1".into(),
+            default_image: "machine:1".into(),
+            ..Settings::new("instance", vec!["key".into()])
+        };
+        for (kind, images, program) in [
+            (Kind::Open, &["sandbar:1"][..], "/sandbar"),
+            (Kind::Sealed, &["sandbar:1"], "/sandbar"),
+            (Kind::Image, &["sandbar:1", "machine:1"], "/.sandbar/sandbar"),
+        ] {
+            let template = names.template(kind, &settings, None, &owner).unwrap_or_else(|bad| panic!("{bad}"));
+            let pod = template.spec.pod_template.spec;
+            let containers: Vec<_> = pod.init_containers.iter().flatten().chain(&pod.containers).collect();
+            let found: Vec<_> = containers.iter().filter_map(|container| container.image.as_deref()).collect();
+            assert_eq!(found, images, "{kind:?}");
+            let command = containers.last().and_then(|container| container.command.as_ref()?.first());
+            assert_eq!(command.map(String::as_str), Some(program), "{kind:?}");
+            let closed = template.spec.network_policy.and_then(|policy| policy.egress) == Some(vec![]);
+            assert_eq!(closed, kind != Kind::Open, "{kind:?}");
+        }
     }
 }

@@ -50,7 +50,7 @@ fn words(list: &Value) -> impl Iterator<Item = String> {
 /// Every right of every role that is printed for these values.
 fn granted(values: &str) -> Vec<Grant> {
     let values = Values::read(values).unwrap_or_else(|bad| panic!("{bad}"));
-    let text = render(&values, &[]).unwrap_or_else(|bad| panic!("{bad}"));
+    let text = render(&values, &[], &[]).unwrap_or_else(|bad| panic!("{bad}"));
     let mut grants = Vec::new();
     for document in text.split("---\n").skip(1) {
         let document: Value = serde_saphyr::from_str(document).unwrap_or_else(|error| panic!("{error}\n{document}"));

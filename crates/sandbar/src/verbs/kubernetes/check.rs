@@ -18,7 +18,7 @@ use crate::{
 
 /// Say whether a cluster can hold sandboxes, and how to fix the rest
 ///
-/// What looking does not show is tried with three small pods, which are removed afterwards. Needs no server; with --server
+/// What looking does not show is tried with four small pods, which are removed afterwards. Needs no server; with --server
 /// it asks that server about its cluster. Ends with 1 when something that sandboxes need is missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -8,7 +8,7 @@ use std::{
 use sandbar_api::Verdict;
 use sandbar_provider_kubernetes::{
     Settings, check,
-    manifests::{Bad, BadValues, Given, Values, render},
+    manifests::{Bad, BadFile, BadValues, File, Given, Values, render},
 };
 
 use crate::{
@@ -26,6 +26,7 @@ use crate::{
 #[command(after_help = "\
 Examples:
   sandbar kubernetes manifests | kubectl apply -f -
+  sandbar kubernetes manifests --values values.toml --config gateway.toml | kubectl apply -f -
   sandbar kubernetes manifests --values values.toml --template python.toml --server-key \"$(sandbar kubernetes key)\"")]
 pub(crate) struct Manifests {
     /// What is different from the defaults, TOML
@@ -35,6 +36,10 @@ pub(crate) struct Manifests {
     /// Templates to bring along; can be repeated
     #[arg(long, value_name = "FILE")]
     template: Vec<PathBuf>,
+
+    /// Files for the server: gateway.toml, sets.toml, workspaces.toml, certificates (*.pem, *.crt); can be repeated
+    #[arg(long, value_name = "FILE")]
+    config: Vec<PathBuf>,
 
     /// The server's public key, as `sandbar kubernetes key` prints it; needed with --template
     #[arg(long, value_name = "KEY")]
@@ -59,7 +64,8 @@ pub(super) async fn manifests(args: &Manifests, context: &Context) -> Result<u8,
         values.server_keys.clone_from(&args.server_key);
     }
     let given = args.template.iter().map(|file| given(file)).collect::<Result<Vec<_>, _>>()?;
-    let text = render(&values, &given).map_err(|bad| refused(&bad))?;
+    let files = args.config.iter().map(|file| brought(file)).collect::<Result<Vec<_>, _>>()?;
+    let text = render(&values, &given, &files).map_err(|bad| refused(&bad))?;
     if args.check {
         let settings = Settings {
             kubeconfig: args.kubeconfig.clone(),
@@ -91,6 +97,12 @@ fn given(file: &Path) -> Result<Given, Failure> {
     Ok(Given { template: template::check(file)?, text: read(file)? })
 }
 
+/// By its last name, which is its name in the server's home.
+fn brought(file: &Path) -> Result<File, Failure> {
+    let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(File { name, text: read(file)? })
+}
+
 fn read(file: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(file).map_err(|error| {
         let code = if error.kind() == ErrorKind::NotFound { exit::NOT_FOUND } else { exit::FAILED };
@@ -110,6 +122,9 @@ fn refused(bad: &Bad) -> Failure {
             | sandbar_provider::Error::NotEnforceable { fix, .. } => failure.hint(fix),
             _ => failure,
         },
+        Bad::File(BadFile::Configured) => failure.hint("Write what it should say into the values."),
+        Bad::Elsewhere => failure.hint("Put the files into the home of that server."),
+        Bad::File(_) => failure,
         Bad::Written(_) => failure.with_code(exit::FAILED),
     }
 }

@@ -1,14 +1,15 @@
-//! What comes before the server in its pod, whose image has nothing but this program: a home that is its own, with the key of
+//! What comes before the server in its pod, whose image has no other program: a home that is its own, with the key of
 //! a Secret, and what ConfigMaps say, in it. A Secret's file belongs to another user, and a home takes only its own.
 
 use std::{
     fs,
-    io::ErrorKind,
+    io::{ErrorKind, Write as _},
     os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
 
 use sandbar_engine::Engine;
+use sandbar_provider_kubernetes::manifests::OF_A_HOME;
 
 use crate::{
     context::Context,
@@ -18,11 +19,11 @@ use crate::{
 
 /// Names in the home.
 const TEMPLATES: &str = "templates";
-const CONFIG: &str = "kubernetes.toml";
+const ROUTER_KEY: &str = "router.key";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Prepare {
-    /// The home's key; where there is no such file, the server makes one
+    /// The home's key; where there is no such file, the server makes one. A router.key beside it comes along
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
 
@@ -30,8 +31,8 @@ pub(crate) struct Prepare {
     #[arg(long, value_name = "DIR")]
     templates: Option<PathBuf>,
 
-    /// What the home says of its cluster, for the server and for `check` beside it
-    #[arg(long, value_name = "FILE")]
+    /// The home's configuration: kubernetes.toml, gateway.toml, sets.toml and workspaces.toml, each if it is there
+    #[arg(long, value_name = "DIR")]
     config: Option<PathBuf>,
 }
 
@@ -41,12 +42,30 @@ pub(super) fn prepare(args: &Prepare, context: &Context) -> Result<u8, Failure> 
     if let Some(key) = args.key.as_ref().filter(|key| key.exists()) {
         Engine::adopt_key(&home, key).map_err(|error| up::engine_failure(&error))?;
     }
-    for (given, name) in [(&args.templates, TEMPLATES), (&args.config, CONFIG)] {
-        if let Some(given) = given {
-            link(given, &home.join(name))?;
+    let router = args.key.as_ref().map(|key| key.with_file_name(ROUTER_KEY));
+    if let Some(key) = router.filter(|key| key.exists()) {
+        copy(&key, &home.join(ROUTER_KEY))?;
+    }
+    if let Some(templates) = &args.templates {
+        link(templates, &home.join(TEMPLATES))?;
+    }
+    // Also to what is not there, which reads as absent: a ConfigMap may have it later.
+    if let Some(config) = &args.config {
+        for name in OF_A_HOME {
+            link(&config.join(name), &home.join(name))?;
         }
     }
     Ok(exit::OK)
+}
+
+/// For nobody but the server.
+fn copy(given: &Path, own: &Path) -> Result<(), Failure> {
+    let failed = || Failure::io(format!("{} cannot be copied to {}", given.display(), own.display()));
+    let place = own.parent().unwrap_or(own);
+    // Made with such a mode.
+    let mut file = tempfile::NamedTempFile::new_in(place).map_err(failed())?;
+    file.write_all(&fs::read(given).map_err(failed())?).map_err(failed())?;
+    file.persist(own).map(drop).map_err(|error| failed()(error.error))
 }
 
 /// Linked and not copied, so that a change of the ConfigMap holds for the next sandbox.
@@ -67,6 +86,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_key_for_the_router_is_copied_for_the_server_alone() -> std::io::Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir()?;
+        let (given, own) = (place.path().join("given"), place.path().join(ROUTER_KEY));
+        for key in ["a key", "another"] {
+            fs::write(&given, key)?;
+            fs::set_permissions(&given, PermissionsExt::from_mode(0o444))?;
+            assert!(copy(&given, &own).is_ok());
+            assert_eq!(
+                (fs::read_to_string(&own)?.as_str(), fs::metadata(&own)?.permissions().mode() & 0o777),
+                (key, 0o600)
+            );
+            fs::remove_file(&given)?;
+        }
+        assert!(copy(&given, &own).is_err() && own.exists());
+        Ok(())
+    }
+
+    #[test]
     fn templates_are_linked_over_nothing_but_an_empty_directory() -> std::io::Result<()> {
         let place = tempfile::tempdir()?;
         let (given, own) = (place.path().join("given"), place.path().join(TEMPLATES));
@@ -77,7 +115,7 @@ mod tests {
             assert!(link(&given, &own).is_ok());
             assert!(own.join("a.toml").exists());
         }
-        let file = place.path().join(CONFIG);
+        let file = place.path().join("gateway.toml");
         fs::write(&file, "mine")?;
         assert!(link(&given.join("a.toml"), &file).is_err() && fs::read(&file)? == b"mine");
         fs::remove_file(&own)?;
