@@ -183,8 +183,13 @@ def changed_gvisor(part, build):
 
 
 def module_source(module, name, build):
-    command = ["go", "list", "-m", "-f", "{{.Dir}}", name]
-    return Path(subprocess.run(command, check=True, cwd=HERE / module, env=build, capture_output=True, text=True).stdout.strip())
+    """Where Go keeps it; brought there if it is not, which `go list` would say nothing of."""
+    command = ["go", "mod", "download", "-json", name]
+    got = subprocess.run(command, cwd=HERE / module, env=build, capture_output=True, text=True)
+    told = json.loads(got.stdout or "{}")
+    if not told.get("Dir"):
+        raise Failed(f"{name} was not downloaded: {told.get('Error') or got.stderr}")
+    return Path(told["Dir"])
 
 
 def copy(source, target):
