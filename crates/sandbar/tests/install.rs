@@ -18,7 +18,7 @@ use support::{Outcome, cluster::Cluster, database::Database, done, program, text
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What an operator says of a vendor.
-const GATEWAY: &str = "[upstream.vendor]\nformat = \"openai\"\nurl = \"https://llm.example\"\nsecret = \"vendor-key\"\n\n\
+const GATEWAY: &str = "[upstream.vendor]\nformat = \"openai\"\nurl = \"https://llm.example\"\nsecret = \"VENDOR_KEY\"\n\n\
     [model.tiny]\nupstream = \"vendor\"\nmax_output = 1000\ninput_usd = 1\noutput_usd = 2\n";
 
 /// Two namespaces, which go with everything in them.
