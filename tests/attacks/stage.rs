@@ -238,7 +238,7 @@ impl Stage {
             Attempt::Act(_) => return Err("an attempt through the API has no control on the host".into()),
         }
         let mut command = Command::new("timeout");
-        command.arg("20").args(argv).current_dir(&place).envs(self.known());
+        command.arg("60").args(argv).current_dir(&place).envs(self.known());
         let ran = command.output()?;
         let (stdout, stderr) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
         judge(&stdout, &stderr, ran.status.code().unwrap_or(128))
