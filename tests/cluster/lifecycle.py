@@ -129,10 +129,9 @@ def whole(place, options):
     for part in later:
         spawn(place, part)
     objects.install(place)
-    objects.await_established(place)
+    # The controller ends where it looks for a kind that is not served yet.
+    objects.await_served(place)
     if options["controller"]:
-        # It ends where it looks for a kind that is not served yet.
-        until(lambda: objects.served(place), START_SECONDS, lambda: "the API does not serve the kinds of agent-sandbox")
         later.append("controller")
         spawn(place, "controller")
     if options["kwok"]:

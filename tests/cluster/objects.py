@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import needs
@@ -50,11 +51,16 @@ def install(place):
 def install_old(place, release):
     """The CRDs that an agent-sandbox had before 1.0, with the schemas that it had."""
     kubectl(place, "apply", "--server-side", "-f", str(needs.old_crds(release)))
-    await_established(place)
+    await_served(place)
 
 
-def await_established(place):
-    kubectl(place, "wait", "--for=condition=Established", "crd", "--all", f"--timeout={ESTABLISH_SECONDS}s")
+def await_served(place):
+    """By looking, since `kubectl wait` fails on a CRD that has no status yet."""
+    deadline = time.monotonic() + ESTABLISH_SECONDS
+    while not served(place):
+        if time.monotonic() > deadline:
+            raise Failed(f"the API does not serve the kinds of agent-sandbox in {ESTABLISH_SECONDS} s")
+        time.sleep(0.1)
 
 
 def served(place):
