@@ -69,9 +69,15 @@ async fn carry(connection: Connection, io: DuplexStream, failed: Arc<OnceLock<St
         gone.cancelled().await;
         sleep(FAREWELL).await;
     };
+    // Until the other side hangs up too: a socket that is closed with something unread is reset, and what was sent last is lost
+    // with it.
+    let sending = async {
+        send(sink, input, &gone).await;
+        future::pending::<()>().await;
+    };
     let outcome = tokio::select! {
         outcome = receive(source, output) => outcome,
-        () = send(sink, input, &gone) => Ok(()),
+        () = sending => Ok(()),
         () = late => Ok(()),
     };
     if let Err(error) = outcome {
