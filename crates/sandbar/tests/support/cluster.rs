@@ -103,8 +103,9 @@ impl Namespace {
     }
 
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> Command {
-        let mut command = self.cluster.kubectl(arguments);
-        command.args(["--namespace", &self.name]);
+        // First, since what follows may end with a command for a pod.
+        let mut command = self.cluster.kubectl(&["--namespace", &self.name]);
+        command.args(arguments);
         command
     }
 
