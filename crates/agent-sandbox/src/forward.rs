@@ -16,7 +16,6 @@ use std::{
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use futures_util::{Sink, SinkExt as _, Stream, StreamExt as _, future};
-use kube::client::Connection;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, ReadHalf, WriteHalf},
     time::{MissedTickBehavior, interval, sleep, timeout},
@@ -57,13 +56,19 @@ async fn open(pods: &Pods, target: &Target, port: u16) -> Result<PortStream, cra
     let connection = pods.connect(|pods| pods.portforward(target.pod(), &[port])).await?;
     let (io, other) = tokio::io::duplex(BUFFER);
     let (gone, failed) = (CancellationToken::new(), Arc::new(OnceLock::new()));
-    tokio::spawn(carry(connection, other, Arc::clone(&failed), gone.clone()));
+    let (sink, source) = connection.into_stream().split();
+    tokio::spawn(carry(sink, source, other, Arc::clone(&failed), gone.clone()));
     Ok(PortStream { io, failed, _here: gone.drop_guard() })
 }
 
 /// Ends when the pod closes, when the stream fails, and soon after nobody is left on this side.
-async fn carry(connection: Connection, io: DuplexStream, failed: Arc<OnceLock<String>>, gone: CancellationToken) {
-    let (sink, source) = connection.into_stream().split();
+async fn carry(
+    sink: impl Sink<Message, Error = tungstenite::Error> + Unpin,
+    source: impl Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
+    io: DuplexStream,
+    failed: Arc<OnceLock<String>>,
+    gone: CancellationToken,
+) {
     let (input, output) = tokio::io::split(io);
     let late = async {
         gone.cancelled().await;
@@ -188,8 +193,11 @@ impl AsyncWrite for PortStream {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use futures_util::stream;
+    use tokio::sync::mpsc;
+    use tokio_util::sync::PollSender;
+
+    use super::*;
 
     fn frame(channel: u8, content: &[u8]) -> Result<Message, tungstenite::Error> {
         Ok(Message::binary([&[channel], content].concat()))
@@ -211,6 +219,29 @@ mod tests {
         let (bytes, outcome) =
             received(vec![frame(DATA, &port), frame(ERROR, &port), frame(DATA, b"hi"), frame(DATA, b"!")]).await;
         assert_eq!((&bytes[..], outcome), (&b"hi!"[..], Ok(())));
+    }
+
+    /// A connection that is let go of earlier may be reset, and what was sent last is lost.
+    #[tokio::test]
+    async fn who_is_gone_hangs_up_after_the_other_side_has() {
+        let (sink, mut sent) = mpsc::channel(8);
+        let (pod, messages) = mpsc::channel(8);
+        let sink = PollSender::new(sink).sink_map_err(|_| tungstenite::Error::ConnectionClosed);
+        let source = Box::pin(stream::unfold(messages, async |mut messages| Some((messages.recv().await?, messages))));
+        let (mut io, other) = tokio::io::duplex(1024);
+        let gone = CancellationToken::new();
+        let carried = tokio::spawn(carry(sink, source, other, Arc::default(), gone.clone()));
+        assert!(io.write_all(b"last").await.is_ok());
+        drop(io);
+        gone.cancel();
+        assert_eq!(sent.recv().await, Some(Message::binary(&b"\0last"[..])));
+        assert_eq!(sent.recv().await, None, "it says that it is gone");
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!carried.is_finished(), "the other side has not hung up");
+        drop(pod);
+        assert!(timeout(FAREWELL * 2, carried).await.is_ok_and(|ended| ended.is_ok()));
     }
 
     #[tokio::test]

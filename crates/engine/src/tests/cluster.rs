@@ -1,7 +1,7 @@
 //! What is different where a cluster makes the sandboxes: it keeps its pools itself, files may go with the pod, and what
 //! failed by itself may be started again.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{path::PathBuf, sync::atomic::Ordering, time::Duration};
 
 use sandbar_api::{Code, Pool, SandboxState};
 
@@ -15,9 +15,23 @@ impl Bed {
     }
 
     async fn until_told(&self, size: u32) -> Result<(), String> {
-        let wanted = ("default".to_owned(), size);
-        soon(|| async { (self.orders().last() == Some(&wanted)).then_some(()) }).await
+        soon(|| async { self.was_told_last("default", size).then_some(()) }).await
     }
+
+    fn was_told_last(&self, template: &str, size: u32) -> bool {
+        self.orders().last() == Some(&(template.to_owned(), size))
+    }
+}
+
+/// And the file of the template it is of.
+async fn with_a_pool_of_its_own() -> Result<(Bed, PathBuf), Box<dyn std::error::Error>> {
+    let bed = Bed::of(CLUSTER).await?;
+    bed.provider.own_pools.on.store(true, Ordering::SeqCst);
+    let file = bed.home.join("templates/own.toml");
+    std::fs::write(&file, "description = \"of our own\"")?;
+    bed.engine.set_pool("own", 2).await?;
+    soon(|| async { bed.was_told_last("own", 2).then_some(()) }).await?;
+    Ok((bed, file))
 }
 
 #[tokio::test]
@@ -114,14 +128,8 @@ async fn a_cluster_that_says_nothing_is_not_waited_for_for_ever() -> Tested {
 
 #[tokio::test]
 async fn the_pool_of_a_template_that_is_gone_ends_in_its_turn() -> Tested {
-    let bed = Bed::of(CLUSTER).await?;
+    let (bed, file) = with_a_pool_of_its_own().await?;
     let pools = &bed.provider.own_pools;
-    pools.on.store(true, Ordering::SeqCst);
-    let file = bed.home.join("templates/own.toml");
-    std::fs::write(&file, "description = \"of our own\"")?;
-    bed.engine.set_pool("own", 2).await?;
-    let last = |size| bed.orders().last() == Some(&("own".to_owned(), size));
-    soon(|| async { last(2).then_some(()) }).await?;
     // A look is under way, whose word must not be the last.
     pools.held.send_replace(Some(2));
     let engine = bed.engine.clone();
@@ -130,23 +138,17 @@ async fn the_pool_of_a_template_that_is_gone_ends_in_its_turn() -> Tested {
     std::fs::remove_file(&file)?;
     // Long enough to be heard if it does not wait.
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(last(2), "it overtook the look");
+    assert!(bed.was_told_last("own", 2), "it overtook the look");
     pools.held.send_replace(None);
     look.await??;
-    soon(|| async { last(0).then_some(()) }).await?;
+    soon(|| async { bed.was_told_last("own", 0).then_some(()) }).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_cluster_that_is_away_is_asked_ever_less_often_to_end_a_pool() -> Tested {
-    let bed = Bed::of(CLUSTER).await?;
+    let (bed, file) = with_a_pool_of_its_own().await?;
     let pools = &bed.provider.own_pools;
-    pools.on.store(true, Ordering::SeqCst);
-    let file = bed.home.join("templates/own.toml");
-    std::fs::write(&file, "description = \"of our own\"")?;
-    bed.engine.set_pool("own", 2).await?;
-    let last = |size| bed.orders().last() == Some(&("own".to_owned(), size));
-    soon(|| async { last(2).then_some(()) }).await?;
     pools.broken.store(true, Ordering::SeqCst);
     let before = pools.asked.load(Ordering::SeqCst);
     std::fs::remove_file(&file)?;
@@ -155,7 +157,7 @@ async fn a_cluster_that_is_away_is_asked_ever_less_often_to_end_a_pool() -> Test
     let asked = pools.asked.load(Ordering::SeqCst) - before;
     assert!(asked < 8, "{asked} times in two seconds");
     pools.broken.store(false, Ordering::SeqCst);
-    soon(|| async { last(0).then_some(()) }).await?;
+    soon(|| async { bed.was_told_last("own", 0).then_some(()) }).await?;
     Ok(())
 }
 
