@@ -80,13 +80,16 @@ async fn carry(
         send(sink, input, &gone).await;
         future::pending::<()>().await;
     };
-    let outcome = tokio::select! {
-        outcome = receive(source, output) => outcome,
-        () = sending => Ok(()),
-        () = late => Ok(()),
+    // Known before the stream ends, which it does for its reader when both directions are let go of.
+    let receiving = async {
+        if let Err(error) = receive(source, output).await {
+            let _first = failed.set(error);
+        }
     };
-    if let Err(error) = outcome {
-        let _first = failed.set(error);
+    tokio::select! {
+        () = receiving => {}
+        () = sending => {}
+        () = late => {}
     }
 }
 

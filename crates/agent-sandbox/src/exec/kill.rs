@@ -24,6 +24,24 @@ AGENT_SANDBOX_EXEC=$1; export AGENT_SANDBOX_EXEC; shift
 (exec "$@")
 exit $?"#;
 
+/// The same, and what the command left of its input is read: a stream that is closed with something unread in it is reset on its
+/// way, and the exit code may be lost with it.
+const START_AND_DRAIN: &str = r#"trap : INT QUIT
+AGENT_SANDBOX_EXEC=$1; export AGENT_SANDBOX_EXEC; shift
+(exec "$@")
+code=$?; cat >/dev/null 2>&1; exit $code"#;
+
+/// Who starts a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Starter {
+    /// The container runtime; nobody can kill it.
+    Runtime,
+    /// A shell that keeps its outputs open, and by which it can be killed.
+    Shell,
+    /// Such a shell, for a command whose input ends whatever becomes of the command.
+    DrainingShell,
+}
+
 /// Exits with 0 when everything is dead, 3 when nothing was ever found, 4 when somebody survives, 5 without `/proc`.
 /// The mark comes in two swapped halves, so that this program does not carry it itself.
 const KILL: &str = r#"mark=$2$1; found=; tries=0
@@ -64,12 +82,25 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Of one attempt to kill.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+impl Starter {
+    /// What the runtime is told to run, and the mark that its processes carry.
+    pub(super) fn start(self, command: &[String]) -> (Vec<String>, Option<Mark>) {
+        let script = match self {
+            Self::Runtime => return (command.to_vec(), None),
+            Self::Shell => START,
+            Self::DrainingShell => START_AND_DRAIN,
+        };
+        let mark = Mark::random();
+        (mark.wrap(script, command), Some(mark))
+    }
+}
+
 /// What tells the processes of one command from all others.
 #[derive(Clone)]
 pub(super) struct Mark(String);
 
 impl Mark {
-    pub(super) fn random() -> Self {
+    fn random() -> Self {
         let mut mark = String::with_capacity(32);
         for _ in 0..2 {
             let _written = write!(mark, "{:016x}", RandomState::new().build_hasher().finish());
@@ -78,8 +109,8 @@ impl Mark {
     }
 
     /// The command that starts `command` under this mark.
-    pub(super) fn wrap(&self, command: &[String]) -> Vec<String> {
-        let shell = ["/bin/sh", "-c", START, "agent-sandbox-exec", &self.0].map(str::to_owned);
+    fn wrap(&self, start: &str, command: &[String]) -> Vec<String> {
+        let shell = ["/bin/sh", "-c", start, "agent-sandbox-exec", &self.0].map(str::to_owned);
         shell.into_iter().chain(command.iter().cloned()).collect()
     }
 
@@ -122,22 +153,24 @@ pub(super) async fn kill(
 #[cfg(test)]
 mod tests {
     use std::{
-        io::{BufRead as _, BufReader, Read as _},
+        error::Error,
+        io::{BufRead as _, BufReader, Read as _, Write as _},
         os::unix::process::ExitStatusExt as _,
         process::{Child, Command, Stdio},
     };
 
     use super::*;
 
-    type Outcome = Result<(), Box<dyn std::error::Error>>;
+    type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
     /// As a container runtime does: the command leads a session of its own.
-    fn start(shell: &[&str], mark: &Mark, command: &[&str]) -> std::io::Result<Child> {
+    fn start(shell: &[&str], starter: Starter, command: &[&str]) -> Outcome<(Child, Mark)> {
         let command: Vec<_> = command.iter().map(|word| (*word).to_owned()).collect();
-        let wrapped = mark.wrap(&command);
+        let (wrapped, mark) = starter.start(&command);
         let mut session = Command::new("setsid");
         session.arg("--wait").args(shell).args(wrapped.iter().skip(1));
-        session.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+        session.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok((session.spawn()?, mark.ok_or("no mark")?))
     }
 
     fn kill(shell: &[&str], mark: &Mark) -> std::io::Result<Option<i32>> {
@@ -162,12 +195,30 @@ mod tests {
     #[test]
     fn a_wrapped_command_is_the_command() -> Outcome {
         for shell in shells("a_wrapped_command_is_the_command") {
-            let run = |command: &[&str]| start(&shell, &Mark::random(), command)?.wait_with_output();
-            let echoed = run(&["printf", "%s|", "a b", "", "$HOME", "*"])?;
-            assert_eq!(String::from_utf8_lossy(&echoed.stdout), "a b||$HOME|*|", "{shell:?}");
-            assert_eq!(run(&["sh", "-c", "exit 7"])?.status.code(), Some(7), "{shell:?}");
-            assert_eq!(run(&["sh", "-c", "kill -9 $$"])?.status.code(), Some(137), "{shell:?}");
-            assert_eq!(run(&["/no/such/program"])?.status.code(), Some(127), "{shell:?}");
+            for starter in [Starter::Shell, Starter::DrainingShell] {
+                let run =
+                    |command: &[&str]| -> Outcome<_> { Ok(start(&shell, starter, command)?.0.wait_with_output()?) };
+                let echoed = run(&["printf", "%s|", "a b", "", "$HOME", "*"])?;
+                assert_eq!(String::from_utf8_lossy(&echoed.stdout), "a b||$HOME|*|", "{shell:?}");
+                assert_eq!(run(&["sh", "-c", "exit 7"])?.status.code(), Some(7), "{shell:?}");
+                assert_eq!(run(&["sh", "-c", "kill -9 $$"])?.status.code(), Some(137), "{shell:?}");
+                assert_eq!(run(&["/no/such/program"])?.status.code(), Some(127), "{shell:?}");
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_a_command_left_of_its_input_is_read_where_it_has_an_end() -> Outcome {
+        let much = vec![b'x'; 1 << 20];
+        for shell in shells("what_a_command_left_of_its_input_is_read_where_it_has_an_end") {
+            for (starter, all_read) in [(Starter::DrainingShell, true), (Starter::Shell, false)] {
+                let (mut running, _mark) = start(&shell, starter, &["sh", "-c", "exit 7"])?;
+                let mut input = running.stdin.take().ok_or("no stdin")?;
+                assert_eq!(input.write_all(&much).is_ok(), all_read, "{shell:?} {starter:?}");
+                drop(input);
+                assert_eq!(running.wait()?.code(), Some(7), "{shell:?} {starter:?}");
+            }
         }
         Ok(())
     }
@@ -178,9 +229,8 @@ mod tests {
         let script = "sleep 1000 & setsid sleep 1000 & env -i sleep 1000 & (setsid sleep 1000 &) ; echo up; wait";
         for shell in shells("everything_a_command_started_dies") {
             for command in [&["sh", "-c", script][..], &["env", "-i", "sh", "-c", "sleep 1000 & echo up; wait"]] {
-                let (mark, other) = (Mark::random(), Mark::random());
-                let mut bystander = start(&shell, &other, &["sleep", "1000"])?;
-                let mut running = start(&shell, &mark, command)?;
+                let (mut bystander, other) = start(&shell, Starter::Shell, &["sleep", "1000"])?;
+                let (mut running, mark) = start(&shell, Starter::Shell, command)?;
                 let mut output = BufReader::new(running.stdout.take().ok_or("no stdout")?);
                 let mut line = String::new();
                 output.read_line(&mut line)?;

@@ -7,7 +7,11 @@
 //! Kubernetes does not end a command whose stream is closed. [`Running::kill`], [`Exec::kill_on_drop`] and [`Exec::timeout`]
 //! do, with every process that the command started. For that the command is started by the container's `/bin/sh`, and `cat` and
 //! `/proc` are needed too; a program that cannot be run is then exit code 126 or 127 rather than [`ExecError::NotRun`]. A
-//! process gets away only by leaving its session, its parent *and* its environment. [`Exec::direct`] does without all this.
+//! process gets away only by leaving its session, its parent *and* its environment.
+//!
+//! A command with input is started by `/bin/sh` too, which keeps the outputs open for it: containerd ends the input of a command
+//! that closes one of its outputs, so that the file of `cat >file` would sometimes stay empty. [`Exec::direct`] does without the
+//! shell.
 //!
 //! ```no_run
 //! # async fn example(cluster: agent_sandbox::AgentSandbox) -> Result<(), agent_sandbox::ExecError> {
@@ -37,6 +41,7 @@ use crate::{
 };
 
 pub use error::ExecError;
+use kill::Starter;
 pub use running::{Running, Stdin};
 pub use wire::Output as OutputStream;
 
@@ -79,8 +84,8 @@ impl Exec {
 
     /// All of its input, after which it sees the end. [`AgentSandbox::exec_stream`] has an input in any case, and begins with this.
     ///
-    /// A command that ends without reading megabytes of input may never be reported as ended (containerd 1.6 stalls there): give
-    /// it a [`timeout`](Self::timeout).
+    /// What [`AgentSandbox::exec`] is given goes to the command's shell where the command itself ends without reading it. A
+    /// [`direct`](Self::direct) command that does so may never be reported as ended, or its exit code be lost.
     #[must_use]
     pub fn stdin(self, input: impl Into<Bytes>) -> Self {
         Self { stdin: Some(input.into()), ..self }
@@ -92,7 +97,7 @@ impl Exec {
         Self { terminal: Some((columns, rows)), ..self }
     }
 
-    /// Without `/bin/sh`; it cannot be killed then.
+    /// Without `/bin/sh`. It cannot be killed then, and its input may end when it closes its output or its errors.
     #[must_use]
     pub fn direct(self) -> Self {
         Self { direct: true, ..self }
@@ -133,7 +138,14 @@ impl Exec {
             return Err(ExecError::NotKillable);
         }
         let (timeout, limit, input) = (self.timeout, self.max_output, self.stdin.clone());
-        let mut running = Running::start(pods, target, &self, input.is_some(), killable).await?;
+        let starter = match &input {
+            _ if self.direct => Starter::Runtime,
+            // A terminal's input has no end.
+            Some(_) if self.terminal.is_none() => Starter::DrainingShell,
+            None if !killable => Starter::Runtime,
+            _ => Starter::Shell,
+        };
+        let mut running = Running::start(pods, target, &self, input.is_some(), starter).await?;
         let collected = match timeout {
             None => running.collect(input, limit).await,
             Some(timeout) => {
@@ -233,7 +245,8 @@ impl AgentSandbox {
         if exec.direct && exec.kill_on_drop {
             return Err(ExecError::NotKillable);
         }
-        let mut running = Running::start(&self.pods(), &target.into(), &exec, true, !exec.direct).await?;
+        let starter = if exec.direct { Starter::Runtime } else { Starter::Shell };
+        let mut running = Running::start(&self.pods(), &target.into(), &exec, true, starter).await?;
         if let (Some(input), Some(stdin)) = (exec.stdin, &mut running.stdin) {
             stdin.write_all(&input).await.map_err(|error| ExecError::Input(Arc::new(error)))?;
         }

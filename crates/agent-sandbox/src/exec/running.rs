@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Exec, ExecError, ExitStatus, OutputStream,
-    kill::{self, Mark},
+    kill::{self, Mark, Starter},
     wire::{self, Ends, Size},
 };
 use crate::pods::{Pods, Target};
@@ -54,13 +54,12 @@ impl Running {
         target: &Target,
         exec: &Exec,
         stdin: bool,
-        killable: bool,
+        starter: Starter,
     ) -> Result<Self, ExecError> {
         if exec.command.is_empty() {
             return Err(ExecError::NoCommand);
         }
-        let mark = killable.then(Mark::random);
-        let command = mark.as_ref().map_or_else(|| exec.command.clone(), |mark| mark.wrap(&exec.command));
+        let (command, mark) = starter.start(&exec.command);
         let parameters = exec.parameters(stdin);
         let opened = pods.connect(|pods| pods.exec(target.pod(), command, &parameters)).await;
         let refused = |error| ExecError::Api { pod: target.pod().to_owned(), source: Arc::new(error) };
