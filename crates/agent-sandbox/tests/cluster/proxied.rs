@@ -10,9 +10,9 @@ use kube::config::Kubeconfig;
 
 use crate::place::{LONG, Place, not_run, sleeper};
 
-struct Proxy {
+pub(crate) struct Proxy {
     program: Child,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Drop for Proxy {
@@ -27,21 +27,43 @@ impl Proxy {
     fn start(command: impl Fn(u16) -> Command) -> Self {
         for _ in 0..5 {
             let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number");
-            let program = command(free.port()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
-            let mut proxy = Self { program, port: free.port() };
-            let deadline = Instant::now() + Duration::from_secs(10);
-            while Instant::now() < deadline && proxy.program.try_wait().expect("its state").is_none() {
-                if std::net::TcpStream::connect(free).is_ok() {
-                    return proxy;
-                }
-                std::thread::sleep(Duration::from_millis(10));
+            if let Some(proxy) = Self::at(free.port(), command(free.port())) {
+                return proxy;
             }
         }
         panic!("no proxy listens");
     }
+
+    fn at(port: u16, mut command: Command) -> Option<Self> {
+        let program = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
+        let mut proxy = Self { program, port };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline && proxy.program.try_wait().expect("its state").is_none() {
+            if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return Some(proxy);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        None
+    }
+
+    pub(crate) fn socks() -> Self {
+        Self::start(microsocks)
+    }
+
+    /// Another one in the place of one that is gone.
+    pub(crate) fn socks_at(port: u16) -> Self {
+        Self::at(port, microsocks(port)).expect("the same port")
+    }
 }
 
-fn installed(name: &str, program: &str) -> bool {
+fn microsocks(port: u16) -> Command {
+    let mut command = Command::new("microsocks");
+    command.args(["-i", "127.0.0.1", "-u", "me", "-P", "it", "-p", &port.to_string()]);
+    command
+}
+
+pub(crate) fn installed(name: &str, program: &str) -> bool {
     let found = std::env::var("PATH").unwrap_or_default().split(':').any(|path| Path::new(path).join(program).exists());
     if !found {
         not_run(name, &format!("{program} is not installed"));
@@ -49,7 +71,7 @@ fn installed(name: &str, program: &str) -> bool {
     found
 }
 
-async fn with_proxy(place: &Place, directory: &Path, url: &str) -> Result<AgentSandbox, Error> {
+pub(crate) async fn with_proxy(place: &Place, directory: &Path, url: &str) -> Result<AgentSandbox, Error> {
     let mut file =
         Kubeconfig::read_from(std::env::var_os("SANDBAR_CLUSTER").expect("checked")).expect("the kubeconfig");
     for cluster in file.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
@@ -107,11 +129,6 @@ async fn a_socks_proxy() {
         return;
     }
     let Some(place) = Place::new("a_socks_proxy").await else { return };
-    let proxy = Proxy::start(|port| {
-        let mut command = Command::new("microsocks");
-        command.args(["-i", "127.0.0.1", "-u", "me", "-P", "it", "-p", &port.to_string()]);
-        command
-    });
-    goes_through(&place, proxy, "socks5").await;
+    goes_through(&place, Proxy::socks(), "socks5").await;
     place.close().await;
 }
