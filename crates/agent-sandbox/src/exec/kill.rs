@@ -1,4 +1,4 @@
-//! Ending a command with everything it started, in a container of which nothing is known but `/bin/sh`.
+//! Starting a command so that it can be ended with everything it started, in a container of which nothing is known but `/bin/sh`.
 //!
 //! Closing a stream leaves its command running, and Kubernetes has no call to end one. So a command that may be killed is
 //! started by a shell that carries a mark among its arguments and puts it into the command's environment. A second command
@@ -18,18 +18,14 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{Exec, ExecError};
 use crate::pods::{Pods, Target};
 
-/// The shell survives what a terminal sends to its whole group, the command gets it; `exec` keeps built-ins out of the way.
+/// The shell survives what a terminal sends to its whole group, the command gets it; `exec` keeps built-ins out of the way. One
+/// that drains reads what the command left of its input: a stream that is closed with something unread in it is reset on its way,
+/// and the exit code may be lost with it.
 const START: &str = r#"trap : INT QUIT
-AGENT_SANDBOX_EXEC=$1; export AGENT_SANDBOX_EXEC; shift
+AGENT_SANDBOX_EXEC=$1; export AGENT_SANDBOX_EXEC; AGENT_SANDBOX_DRAIN=$2; shift 2
 (exec "$@")
-exit $?"#;
-
-/// The same, and what the command left of its input is read: a stream that is closed with something unread in it is reset on its
-/// way, and the exit code may be lost with it.
-const START_AND_DRAIN: &str = r#"trap : INT QUIT
-AGENT_SANDBOX_EXEC=$1; export AGENT_SANDBOX_EXEC; shift
-(exec "$@")
-code=$?; cat >/dev/null 2>&1; exit $code"#;
+code=$?; [ "$AGENT_SANDBOX_DRAIN" ] && cat >/dev/null 2>&1
+exit $code"#;
 
 /// Who starts a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,13 +81,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Starter {
     /// What the runtime is told to run, and the mark that its processes carry.
     pub(super) fn start(self, command: &[String]) -> (Vec<String>, Option<Mark>) {
-        let script = match self {
+        let drain = match self {
             Self::Runtime => return (command.to_vec(), None),
-            Self::Shell => START,
-            Self::DrainingShell => START_AND_DRAIN,
+            Self::Shell => "",
+            Self::DrainingShell => "drain",
         };
         let mark = Mark::random();
-        (mark.wrap(script, command), Some(mark))
+        let shell = ["/bin/sh", "-c", START, "agent-sandbox-exec", &mark.0, drain].map(str::to_owned);
+        (shell.into_iter().chain(command.iter().cloned()).collect(), Some(mark))
     }
 }
 
@@ -106,12 +103,6 @@ impl Mark {
             let _written = write!(mark, "{:016x}", RandomState::new().build_hasher().finish());
         }
         Self(mark)
-    }
-
-    /// The command that starts `command` under this mark.
-    fn wrap(&self, start: &str, command: &[String]) -> Vec<String> {
-        let shell = ["/bin/sh", "-c", start, "agent-sandbox-exec", &self.0].map(str::to_owned);
-        shell.into_iter().chain(command.iter().cloned()).collect()
     }
 
     /// The command that kills whoever is under this mark.
