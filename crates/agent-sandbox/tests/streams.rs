@@ -97,6 +97,16 @@ async fn input_and_its_end() -> Outcome {
     // A command that does not read its input is not held up by it.
     assert_eq!(pods.exec("box", sh("exit 7").stdin(input.clone())).await?.code, 7);
 
+    // More than fits on its way: the handle, by which the output is read, does not wait until all of it is gone.
+    let much: bytes::Bytes = input.repeat(10).into();
+    let begun = pods.exec_stream("box", sh("cat; echo end").stdin(much.clone()));
+    let mut running = tokio::time::timeout(Duration::from_secs(60), begun).await??;
+    let mut first = vec![0; much.len()];
+    running.stdout.as_mut().ok_or("no stdout")?.read_exact(&mut first).await?;
+    assert!(first == much, "bytes differ");
+    running.stdin.take().ok_or("no stdin")?.write_all(b"and more\n").await?;
+    assert_eq!((line(&mut running).await?, line(&mut running).await?), ("and more".to_owned(), "end".to_owned()));
+
     let mut running = pods.exec_stream("box", sh("read a; echo \"got $a\"; cat; echo end")).await?;
     let mut stdin = running.stdin.take().ok_or("no stdin")?;
     stdin.write_all(b"one\n").await?;
@@ -287,7 +297,7 @@ async fn a_runtime_without_a_socket_on_this_side() -> Outcome {
     assert!(pods.exec("box", prepare).await?.success());
     let _server = pods.exec_stream("box", Exec::new(["nc", "-ll", "-p", "8888", "-e", "sh", "/tmp/answer"])).await?;
     let listening = "netstat -ltn | grep -q :8888";
-    until("it listens", async || Ok(pods.exec("box", sh(listening)).await.is_ok_and(|ran| ran.success()))).await?;
+    until("it listens", async || Ok(pods.exec("box", sh(listening)).await?.success())).await?;
     let legacy = Legacy::new(Connection::port_forward(pods, "box"))?;
     let entries = legacy.list("a b/c").await?;
     assert_eq!(entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>(), ["/list/a%20b%2Fc"]);

@@ -29,11 +29,11 @@ mod running;
 mod status;
 mod wire;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use kube::api::AttachParams;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::{
     AgentSandbox,
@@ -137,19 +137,19 @@ impl Exec {
         if killable && self.direct {
             return Err(ExecError::NotKillable);
         }
-        let (timeout, limit, input) = (self.timeout, self.max_output, self.stdin.clone());
-        let starter = match &input {
+        let (timeout, limit, stdin) = (self.timeout, self.max_output, self.stdin.is_some());
+        let starter = match stdin {
             _ if self.direct => Starter::Runtime,
             // A terminal's input has no end.
-            Some(_) if self.terminal.is_none() => Starter::DrainingShell,
-            None if !killable => Starter::Runtime,
+            true if self.terminal.is_none() => Starter::DrainingShell,
+            false if !killable => Starter::Runtime,
             _ => Starter::Shell,
         };
-        let mut running = Running::start(pods, target, &self, input.is_some(), starter).await?;
+        let mut running = Running::start(pods, target, &self, stdin, starter).await?;
         let collected = match timeout {
-            None => running.collect(input, limit).await,
+            None => running.collect(limit).await,
             Some(timeout) => {
-                let collected = tokio::time::timeout(timeout, running.collect(input, limit)).await;
+                let collected = tokio::time::timeout(timeout, running.collect(limit)).await;
                 collected.unwrap_or(Err(ExecError::TimedOut(timeout)))
             }
         };
@@ -197,19 +197,12 @@ impl Output {
 }
 
 impl Running {
-    async fn collect(&mut self, input: Option<Bytes>, limit: usize) -> Result<Output, ExecError> {
-        let (stdin, stdout, stderr) = (self.stdin.take(), self.stdout.take(), self.stderr.take());
-        let feed = async {
-            if let (Some(mut stdin), Some(input)) = (stdin, input) {
-                // A command need not read all of its input.
-                let _closed_early = stdin.write_all(&input).await;
-                let _closed_early = stdin.shutdown().await;
-            }
-            Ok(())
-        };
-        let read = tokio::try_join!(feed, all(stdout, limit), all(stderr, limit));
-        match read {
-            Ok(((), stdout, stderr)) => {
+    async fn collect(&mut self, limit: usize) -> Result<Output, ExecError> {
+        // The input is what it began with.
+        self.stdin = None;
+        let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
+        match tokio::try_join!(all(stdout, limit), all(stderr, limit)) {
+            Ok((stdout, stderr)) => {
                 let ExitStatus { code } = self.wait().await?;
                 Ok(Output { stdout, stderr, code })
             }
@@ -246,10 +239,6 @@ impl AgentSandbox {
             return Err(ExecError::NotKillable);
         }
         let starter = if exec.direct { Starter::Runtime } else { Starter::Shell };
-        let mut running = Running::start(&self.pods(), &target.into(), &exec, true, starter).await?;
-        if let (Some(input), Some(stdin)) = (exec.stdin, &mut running.stdin) {
-            stdin.write_all(&input).await.map_err(|error| ExecError::Input(Arc::new(error)))?;
-        }
-        Ok(running)
+        Running::start(&self.pods(), &target.into(), &exec, true, starter).await
     }
 }

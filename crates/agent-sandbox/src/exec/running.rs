@@ -1,14 +1,14 @@
 //! The handle of a command that runs.
 
 use std::{
-    io,
+    io::{self, Cursor},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use tokio::{
-    io::{AsyncWrite, DuplexStream},
+    io::{AsyncReadExt as _, AsyncWrite, DuplexStream},
     runtime::Handle,
     sync::mpsc,
 };
@@ -65,7 +65,9 @@ impl Running {
         let refused = |error| ExecError::Api { pod: target.pod().to_owned(), source: Arc::new(error) };
         let connection = opened.map_err(refused)?;
 
-        let (stdin, input) = if stdin { Some(tokio::io::duplex(INPUT)).unzip() } else { (None, None) };
+        let first = Cursor::new(exec.stdin.clone().unwrap_or_default());
+        let (stdin, rest) = if stdin { Some(tokio::io::duplex(INPUT)).unzip() } else { (None, None) };
+        let input = rest.map(|rest| first.chain(rest));
         let (out, stdout) = wire::output();
         let (err, stderr) = if parameters.stderr { Some(wire::output()).unzip() } else { (None, None) };
         let (sizes, wanted) = mpsc::channel(4);
@@ -73,12 +75,14 @@ impl Running {
         if let Some((columns, rows)) = exec.terminal {
             let _has_room = sizes.try_send(Size(columns, rows));
         }
+        let by_shell = mark.is_some();
+        let carried = async move { wire::carry(connection, ends).await.map_err(|error| explained(error, by_shell)) };
         Ok(Self {
             stdin: stdin.map(Stdin),
             stdout: Some(stdout),
             stderr,
             sizes: exec.terminal.is_some().then_some(sizes),
-            carried: AbortOnDropHandle::new(tokio::spawn(wire::carry(connection, ends))),
+            carried: AbortOnDropHandle::new(tokio::spawn(carried)),
             ended: None,
             place: Arc::new(Place {
                 pods: pods.clone(),
@@ -120,6 +124,17 @@ impl Running {
             return Ok(());
         }
         self.place.kill(|| carried.is_finished()).await
+    }
+}
+
+/// Who named another program may wonder about a shell.
+fn explained(error: ExecError, by_shell: bool) -> ExecError {
+    match error {
+        ExecError::NotRun { reason, message } if by_shell => {
+            let message = format!("{message} (the container's /bin/sh starts commands, but for those with `direct`)");
+            ExecError::NotRun { reason, message }
+        }
+        error => error,
     }
 }
 
@@ -166,5 +181,21 @@ impl AsyncWrite for Stdin {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_that_is_not_there_is_explained() {
+        let failed = || ExecError::NotRun { reason: "InternalError".to_owned(), message: "no /bin/sh".to_owned() };
+        assert!(
+            explained(failed(), true)
+                .to_string()
+                .ends_with("no /bin/sh (the container's /bin/sh starts commands, but for those with `direct`)")
+        );
+        assert_eq!(explained(failed(), false).to_string(), failed().to_string());
     }
 }

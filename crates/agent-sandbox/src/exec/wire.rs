@@ -4,7 +4,7 @@
 //! of an end only when the command's end was reported, so that half of an output never passes for the whole.
 
 use std::{
-    io,
+    io::{self, Cursor},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -14,7 +14,7 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use futures_util::{Sink, SinkExt as _, Stream, StreamExt as _, future};
 use kube::client::Connection;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, DuplexStream, ReadBuf},
+    io::{AsyncRead, AsyncReadExt as _, Chain, DuplexStream, ReadBuf},
     sync::mpsc,
     time::{MissedTickBehavior, interval, timeout},
 };
@@ -41,11 +41,15 @@ pub(super) enum Piece {
     End,
 }
 
+/// What is there to begin with, then what the handle is given. The first goes out while nobody holds the handle yet, and a command
+/// may wait for its output to be read before it reads more.
+pub(super) type Input = Chain<Cursor<Bytes>, DuplexStream>;
+
 /// Columns and rows.
 pub(super) struct Size(pub(super) u16, pub(super) u16);
 
 pub(super) struct Ends {
-    pub(super) stdin: Option<DuplexStream>,
+    pub(super) stdin: Option<Input>,
     pub(super) sizes: mpsc::Receiver<Size>,
     pub(super) stdout: mpsc::Sender<Piece>,
     pub(super) stderr: Option<mpsc::Sender<Piece>>,
@@ -105,7 +109,7 @@ async fn receive(
 /// Only ever returns with an error that receiving would not find out.
 async fn send(
     mut sink: impl Sink<Message, Error = tungstenite::Error> + Unpin,
-    mut stdin: Option<DuplexStream>,
+    mut stdin: Option<Input>,
     mut sizes: mpsc::Receiver<Size>,
     half_close: bool,
 ) -> ExecError {
@@ -139,7 +143,7 @@ async fn send(
 }
 
 /// The next frame of input; none at its end, and never anything without input.
-async fn next(stdin: Option<&mut DuplexStream>) -> io::Result<Option<Bytes>> {
+async fn next(stdin: Option<&mut Input>) -> io::Result<Option<Bytes>> {
     let Some(stdin) = stdin else { return future::pending().await };
     let mut frame = BytesMut::with_capacity(CHUNK + 1);
     frame.put_u8(STDIN);
