@@ -28,7 +28,7 @@ define wish
 	@PATH="$$PATH:/usr/sbin" command -v $(1) >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq $(2); } || echo "not installed: $(1)"
 endef
 
-.PHONY: help run build build-needs image test test-kubernetes test-needs kubernetes-needs test-user attacks attacks-user lint fuzz corpus bench bench-kubernetes bench-needs
+.PHONY: help run build build-needs dist image test test-build test-docs test-kubernetes test-needs kubernetes-needs test-user soak stress attacks lint format deny fuzz corpus bench bench-kubernetes bench-needs
 
 help:
 	@sed -n 's/^# make/make/p' $(MAKEFILE_LIST)
@@ -119,9 +119,13 @@ INSTALL_CLAUDE_CODE = { rm -rf "$(CLAUDE_CODE).part" && \
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$(CLAUDE_CODE).part" @anthropic-ai/claude-code@2.1.325 && \
 	mv "$(CLAUDE_CODE).part" "$(CLAUDE_CODE)"; }
 
-test: test-needs
-	cargo test --locked --workspace
-	$(MAKE) test-user attacks-user
+test-build: test-needs
+	cargo test --locked --workspace --no-run
+
+test: test-build
+	tests/stage "tests" tests/run
+	$(MAKE) test-user
+	tests/stage "examples in documentation" $(MAKE) test-docs
 	@command -v go >/dev/null || echo "not run: make test-kubernetes: Go, which builds the cluster, is not installed"
 
 # What the cluster is made of, ahead of its tests.
@@ -136,43 +140,27 @@ test-kubernetes: test-needs
 	  echo "not run: test-kubernetes: a cluster is made by root"; \
 	else tests/cluster/tests $(TEST); fi
 
-# What was built, as `make test` builds it: for one package alone its dependencies would be built with other features.
-BUILT := cargo test --locked --workspace --no-run --message-format=json
+# The provider suite and the attacks once more as somebody with no privilege at all.
+test-user: test-build
+	@if [ "$$(id -u)" != 0 ]; then echo "not run: tests as another user: this is an ordinary user already"; \
+	else tests/stage "as an ordinary user" tests/run --as-user --variant "as an ordinary user" provider-local/suite sandbar/attacks; fi
 
-# The provider suite and the corpus once more as somebody with no privilege at all. Programs are copied: the tree may be
-# unreadable.
-test-user: test-needs
-	@set -e; if [ "$$(id -u)" != 0 ]; then echo "not run: provider tests as another user: this is an ordinary user already"; exit 0; fi; \
-	place=$$(mktemp -d); trap 'rm -rf "$$place"' EXIT; chmod 755 "$$place"; mkdir -m 1777 "$$place/tmp"; \
-	for name in suite corpus; do \
-	  program=$$($(BUILT) --test $$name 2>/dev/null \
-	    | sed -n '/crates\/provider-local\//s/.*"executable":"\([^"]*'$$name'[^"]*\)".*/\1/p' | tail -n 1); \
-	  cp "$$program" "$$place/$$name"; chmod 755 "$$place/$$name"; \
-	  echo "the provider's $$name as an ordinary user:"; \
-	  (cd "$$place" && setpriv --reuid 65534 --regid 65534 --clear-groups env -i PATH="$$PATH" TMPDIR="$$place/tmp" "./$$name"); \
-	done
+# Examples in documentation; only the SDK has any.
+test-docs: build-needs
+	cargo test --locked --doc -p agent-sandbox
 
-# tar, prlimit, taskset and unshare are the attackers' tools, and those of the controls.
 attacks: test-needs
-	cargo test --locked --workspace --test attacks -- $(ATTACK)
-	$(MAKE) attacks-user
+	tests/run "sandbar/attacks $(ATTACK)"
+	@[ "$$(id -u)" != 0 ] || tests/run --as-user --variant "as an ordinary user" "sandbar/attacks $(ATTACK)"
 
-attacks-user: test-needs
-	@set -e; if [ "$$(id -u)" != 0 ]; then echo "not run: attacks as another user: this is an ordinary user already"; exit 0; fi; \
-	place=$$(mktemp -d); trap 'rm -rf "$$place"' EXIT; chmod 755 "$$place"; mkdir -m 1777 "$$place/tmp"; \
-	built=$$($(BUILT) --test attacks 2>/dev/null); \
-	for name in attacks sandbar; do \
-	  program=$$(sed -n 's/.*"executable":"\([^"]*\/'$$name'[^"\/]*\)".*/\1/p' <<<"$$built" | tail -n 1); \
-	  cp "$$program" "$$place/$$name"; chmod 755 "$$place/$$name"; \
-	done; \
-	echo "the attacks as an ordinary user:"; cd "$$place"; \
-	setpriv --reuid 65534 --regid 65534 --clear-groups env -i PATH="$$PATH" TMPDIR="$$place/tmp" \
-	  SANDBAR_PROGRAM="$$place/sandbar" ./attacks $(ATTACK)
-
-lint: build-needs
-	$(call need,python3,python3)
-	cargo fmt --all --check
+lint: format deny
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+format:
+	cargo fmt --all --check
+
+deny: build-needs
+	$(call need,python3,python3)
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check bans licenses sources; else python3 .ci/deny.py; fi
 
 FUZZ_SECONDS := 60
@@ -180,7 +168,7 @@ fuzz: build-needs
 	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_SECONDS)000 cargo test --locked --workspace --lib --bins fuzz_
 
 corpus: test-needs
-	cargo test --locked -p sandbar-provider-local --test corpus
+	tests/run "provider-local/suite corpus::"
 
 bench-needs: build-needs
 	$(call need,bwrap,bubblewrap)

@@ -19,7 +19,7 @@ const ONE: &[&str] = &["standard"];
 const MOST: u32 = 32;
 /// How long more of them could come, and for how long few of them are waited for.
 const WATCHED: Duration = Duration::from_secs(3);
-const AWAITED: Duration = Duration::from_secs(60);
+const AWAITED: Duration = Duration::from_secs(300);
 const ASKS: &str = "[network]\nask = [\"asked.out.test:*\", \"*.asked.out.test:*\"]\n";
 
 pub(crate) fn all() -> Vec<Attack> {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What a sandbox's own answer takes; one that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) fn all() -> Vec<Attack> {
     let doing = |name, act, control| Attack::act(Class::Files, name, act, control);

@@ -29,7 +29,7 @@ mod prompts;
 mod queries;
 mod races;
 mod room;
-#[path = "../../crates/sandbar/tests/gate/roots.rs"]
+#[path = "../e2e/gate/roots.rs"]
 mod roots;
 mod routes;
 mod score;
@@ -40,7 +40,8 @@ mod shown;
 mod skills;
 mod smuggling;
 mod stage;
-#[path = "../../crates/sandbar/tests/support/mod.rs"]
+#[expect(dead_code, reason = "shared with tests that use more of it")]
+#[path = "../e2e/support/mod.rs"]
 mod support;
 mod surfaces;
 mod sys;
@@ -48,7 +49,7 @@ mod terminals;
 mod tokens;
 mod tools;
 #[expect(dead_code, reason = "shared with tests that use more of it")]
-#[path = "../../crates/gateway/tests/support/upstream.rs"]
+#[path = "../../crates/gateway/tests/suite/support/upstream.rs"]
 mod upstream;
 mod web;
 mod wire;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["--inside", name, rest @ ..] => inside::main(name, rest),
         ["--deny", layer, command @ ..] => policy::deny(layer, command),
+        ["--list", ..] => list(),
         chosen => match run(chosen.iter().find(|word| !word.starts_with('-')).unwrap_or(&"")) {
             Ok(code) => code,
             Err(error) => {
@@ -73,6 +75,18 @@ fn main() -> ExitCode {
             }
         },
     }
+}
+
+/// A batch for each class: its attacks share a server, which is slow to start.
+fn list() -> ExitCode {
+    let classes: std::collections::BTreeSet<_> = here().iter().map(|(attack, _)| attack.class.as_str()).collect();
+    classes.iter().for_each(|class| say(&format!("{class}/: batch")));
+    ExitCode::SUCCESS
+}
+
+/// `files/` chooses a class, anything else is a part of a name.
+fn is_chosen(title: &str, chosen: &str) -> bool {
+    if chosen.ends_with('/') { title.starts_with(chosen) } else { title.contains(chosen) }
 }
 
 fn all() -> Vec<Attack> {
@@ -117,13 +131,11 @@ fn all() -> Vec<Attack> {
 fn run(chosen: &str) -> Outcome<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut score = Score::default();
-    let each = |attack: &Attack| attack.profiles.iter().map(|profile| (attack.clone(), *profile)).collect::<Vec<_>>();
-    let mut attacks: Vec<_> = all().iter().flat_map(each).collect();
-    attacks.retain(|(attack, profile)| attack.title(profile).contains(chosen));
+    let mut attacks = here();
+    attacks.retain(|(attack, profile)| is_chosen(&attack.title(profile), chosen));
     if cluster() {
-        attacks.retain(|(attack, profile)| makes_sense_in_a_pod(attack, profile));
-        for (title, why) in OTHERWISE_IN_A_POD {
-            say(&format!("not run: {title}: {why}"));
+        for (title, why) in OTHERWISE_IN_A_POD.iter().filter(|(title, _)| is_chosen(title, chosen)) {
+            say(&format!("test {title} on standard ... not run: {why} (0.00 s)"));
         }
     }
     if attacks.is_empty() {
@@ -132,12 +144,23 @@ fn run(chosen: &str) -> Outcome<ExitCode> {
     runtime.block_on(async {
         let stage = Stage::open().await?;
         for (attack, profile) in attacks {
+            let begun = std::time::Instant::now();
             let line = one(&stage, &attack, profile).await;
-            score.add(attack.class, &attack.title(profile), line);
+            score.add(attack.class, &attack.title(profile), line, begun.elapsed());
         }
         stage.close().await
     })?;
     Ok(score.finish())
+}
+
+/// Each attack on each of its profiles.
+fn here() -> Vec<(Attack, &'static str)> {
+    let each = |attack: &Attack| attack.profiles.iter().map(|profile| (attack.clone(), *profile)).collect::<Vec<_>>();
+    let mut attacks: Vec<_> = all().iter().flat_map(each).collect();
+    if cluster() {
+        attacks.retain(|(attack, profile)| makes_sense_in_a_pod(attack, profile));
+    }
+    attacks
 }
 
 /// Whether the sandboxes are pods.

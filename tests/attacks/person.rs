@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex, PoisonError},
@@ -37,7 +38,8 @@ impl Person {
         grantpt(&keys)?;
         unlockpt(&keys)?;
         let name = ptsname(&keys, Vec::new())?.into_string()?;
-        let screen = fs::File::options().read(true).write(true).open(name)?;
+        // Where this program leads its session, the terminal must not become its own: its end would end us too.
+        let screen = fs::File::options().read(true).write(true).custom_flags(libc::O_NOCTTY).open(name)?;
         tcsetwinsize(&screen, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 })?;
         let mut person = Command::new("setsid");
         person.arg("--ctty").arg(command.get_program()).args(command.get_args());

@@ -137,7 +137,7 @@ async fn stays(stage: &Stage, target: &Target, mark: &str, within: Duration) -> 
 }
 
 /// For what has to be gone.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(300);
 
 /// Starts `script` in a sandbox of its own, ends it, and looks whether the sleeper with the mark is still there.
 async fn outlives(stage: &Stage, target: &Target, script: &str, end: &str) -> Outcome<Finding> {

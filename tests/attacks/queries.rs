@@ -2,6 +2,7 @@
 //! what programs can do to whoever emulates a terminal for them.
 
 use std::{
+    os::unix::fs::OpenOptionsExt as _,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -254,7 +255,9 @@ async fn blocked(_: &Stage, _: &Target) -> Outcome<Finding> {
     let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&keys)?;
     unlockpt(&keys)?;
-    let screen = std::fs::File::options().read(true).write(true).open(ptsname(&keys, Vec::new())?.into_string()?)?;
+    let name = ptsname(&keys, Vec::new())?.into_string()?;
+    // Where this program leads its session, the terminal must not become its own: its end would end us too.
+    let screen = std::fs::File::options().read(true).write(true).custom_flags(libc::O_NOCTTY).open(name)?;
     fcntl_setfl(&keys, OFlags::NONBLOCK)?;
     let script =
         "import os, time, tty; tty.setraw(0)\nfor _ in range(64): os.write(1, b'\\x1b[6n' * 4096)\ntime.sleep(100)";

@@ -21,7 +21,7 @@ use crate::{
 pub(crate) const ONE: &[&str] = &["standard"];
 /// A server inside that is always there.
 pub(crate) const RUNTIMES: &str = "[runtimes.legacy]\n";
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(300);
 
 /// A conversation with its sandbox, and the token that its agent has.
 pub(crate) struct Room {

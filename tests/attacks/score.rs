@@ -1,6 +1,6 @@
 //! What a run prints: a line for each attack, then the score by class and, by name, what was not run.
 
-use std::{collections::BTreeMap, process::ExitCode};
+use std::{collections::BTreeMap, process::ExitCode, time::Duration};
 
 use crate::attack::Class;
 
@@ -45,34 +45,35 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    pub(crate) fn add(&mut self, class: Class, title: &str, line: Line) {
+    pub(crate) fn add(&mut self, class: Class, title: &str, line: Line, took: Duration) {
         let line = line.on_one_line();
         let row = self.rows.entry(class).or_default();
-        match line {
+        let (outcome, text) = match line {
             Line::Contained { how, control: Ok(what) } => {
                 row.contained += 1;
-                say(&format!("contained  {title}: {how} (control {what})"));
+                ("ok", format!("contained by {how} (control {what})"))
             }
             Line::Contained { how, control: Err(why) } => {
                 row.contained += 1;
-                say(&format!("contained  {title}: {how}"));
                 self.remarks.push(format!("control not run: {title}: {why}"));
+                ("ok", format!("contained by {how}"))
             }
             Line::Escaped(what) => {
                 row.escaped += 1;
-                say(&format!("ESCAPED    {title}: {what}"));
-                self.remarks.push(format!("escaped: {title}: {what}"));
+                ("FAILED", format!("ESCAPED: {what}"))
             }
             Line::Failed(why) => {
                 row.failed += 1;
-                say(&format!("FAILED     {title}: {why}"));
-                self.remarks.push(format!("failed: {title}: {why}"));
+                ("FAILED", why)
             }
             Line::NotRun(why) => {
                 row.not_run += 1;
-                say(&format!("not run    {title}: {why}"));
-                self.remarks.push(format!("not run: {title}: {why}"));
+                ("not run", why)
             }
+        };
+        say(&format!("test {title} ... {outcome}: {text} ({:.2} s)", took.as_secs_f64()));
+        if outcome != "ok" {
+            self.remarks.push(format!("{outcome}: {title}: {text}"));
         }
     }
 

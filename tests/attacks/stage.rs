@@ -26,7 +26,7 @@ use crate::{
 /// What the probe program is called in a shared directory.
 const PROGRAM: &str = "attacks";
 /// Longer than any attempt takes; one that hangs is a failure, not a wait.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(crate) struct Stage {
     pub(crate) server: Server,

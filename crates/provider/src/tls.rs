@@ -225,7 +225,9 @@ fn failure(error: &(dyn StdError + 'static)) -> Error {
 /// A refused key ends the connection with an alert, which may be lost with it.
 fn is_closed(error: &(dyn StdError + 'static)) -> bool {
     let kind = error.downcast_ref().map(io::Error::kind);
+    // An alert that comes after the handshake ends an HTTP/2 connection, which keeps no more of its cause than the text.
     matches!(error.downcast_ref(), Some(rustls::Error::AlertReceived(_)))
+        || error.to_string().contains("received fatal alert")
         || matches!(
             kind,
             Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)

@@ -12,7 +12,7 @@ use sandbar_api::bytes::decode;
 use super::Got;
 
 /// Longer than anybody waits here.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(300);
 
 /// `answer PORT`: the request's path is `/BASE64` of what is said and then ended; with `?on` it is said again and again
 /// but for its first line, with `?hold` nothing more follows and the connection stays.

@@ -64,7 +64,7 @@ impl Terminal {
 }
 
 async fn next(attached: &mut Attached) -> Any<Viewed> {
-    let next = tokio::time::timeout(Duration::from_secs(30), attached.viewer.next()).await;
+    let next = tokio::time::timeout(Duration::from_secs(300), attached.viewer.next()).await;
     Ok(next.map_err(|_| "nothing comes")??.ok_or("it is over")?)
 }
 
@@ -156,7 +156,7 @@ async fn every_offset_that_was_given_is_one_to_come_back_to() -> Tested {
         }
         // The last part leaves nothing unfinished.
         while seen.last().is_some_and(|last| last.0 < end) {
-            let viewed = tokio::time::timeout(Duration::from_secs(30), whole.viewer.next()).await??;
+            let viewed = tokio::time::timeout(Duration::from_secs(300), whole.viewer.next()).await??;
             if let Viewed::Output { end, data } = viewed.ok_or("it ended")? {
                 text.extend_from_slice(&data);
                 seen.push((end, text.clone()));

@@ -27,7 +27,7 @@ async fn ask(inside: &mpsc::Sender<Carried>) -> Result<String, Box<dyn std::erro
     inside.send(Box::new(carried)).await?;
     program.write_all(b"GET / HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n\r\n").await?;
     let mut answer = String::new();
-    timeout(Duration::from_secs(30), program.read_to_string(&mut answer)).await??;
+    timeout(Duration::from_secs(300), program.read_to_string(&mut answer)).await??;
     Ok(answer)
 }
 
@@ -40,7 +40,7 @@ async fn a_relayed_gate_is_served_until_the_sandbox_stops() -> Tested {
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("way out"), "{answer}");
     assert_eq!(code(bed.engine.dial("a", PORT).await), Some(Code::BadRequest), "nobody outside goes that way");
     bed.engine.stop("a").await?;
-    timeout(Duration::from_secs(30), inside.closed()).await?;
+    timeout(Duration::from_secs(300), inside.closed()).await?;
     let again = relayed(&bed);
     bed.engine.start("a").await?;
     assert!(ask(&again).await?.contains("way out"));

@@ -20,7 +20,7 @@ use crate::{Dialled, ports::MOST};
 
 async fn heard(dialled: &mut Dialled, wanted: &str) -> Tested {
     let mut buffer = vec![0; wanted.len()];
-    timeout(Duration::from_secs(30), dialled.read_exact(&mut buffer)).await??;
+    timeout(Duration::from_secs(300), dialled.read_exact(&mut buffer)).await??;
     assert_eq!(String::from_utf8(buffer)?, wanted);
     Ok(())
 }
@@ -28,7 +28,7 @@ async fn heard(dialled: &mut Dialled, wanted: &str) -> Tested {
 /// How reading ends.
 async fn ended(dialled: &mut Dialled) -> Result<Result<usize, ErrorKind>, Box<dyn std::error::Error>> {
     let mut rest = vec![];
-    let read = timeout(Duration::from_secs(30), dialled.read_to_end(&mut rest)).await?;
+    let read = timeout(Duration::from_secs(300), dialled.read_to_end(&mut rest)).await?;
     Ok(read.map_err(|error| error.kind()))
 }
 
@@ -121,7 +121,7 @@ async fn connections_end_with_the_sandbox_and_with_the_server() -> Tested {
     assert_eq!(ended(&mut dialled).await?, Err(ErrorKind::ConnectionReset));
     bed.create("b").await?;
     let mut dialled = bed.engine.dial("b", ECHO).await?;
-    timeout(Duration::from_secs(30), bed.engine.shutdown()).await?;
+    timeout(Duration::from_secs(300), bed.engine.shutdown()).await?;
     assert_eq!(ended(&mut dialled).await?, Err(ErrorKind::ConnectionReset));
     Ok(())
 }
@@ -161,6 +161,6 @@ async fn bytes_that_nobody_reads_hold_up_nothing_else() -> Tested {
     dialled.write_all(b"hello").await?;
     heard(&mut dialled, "hello").await?;
     let ran = bed.engine.exec("a", exec(&["echo", "x"], None, 100));
-    assert_eq!(timeout(Duration::from_secs(30), ran).await??.stdout, "x");
+    assert_eq!(timeout(Duration::from_secs(300), ran).await??.stdout, "x");
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The provider contract on the cluster that `SANDBAR_CLUSTER` (a kubeconfig) names, and what is special to one: real
-//! pods, made by the real controller. Without a cluster it says so, and runs nothing.
+//! pods, made by the real controller. Without a cluster each test says so.
 
+mod check;
 mod pods;
 mod trouble;
 
@@ -16,9 +17,10 @@ use sandbar_api::SandboxId;
 use sandbar_provider::{
     Error, Provider, Spec,
     identity::Identity,
-    suite::{self, Differences, Opening, Subject},
+    suite::{self, Case, Differences, Opening, Subject},
 };
 use sandbar_provider_kubernetes::{Kubernetes, Settings, settings::Reach};
+use sandbar_test_harness as harness;
 
 struct Cluster {
     client: Client,
@@ -63,32 +65,38 @@ impl Cluster {
 }
 
 fn main() -> ExitCode {
+    let mut cases = suite::contract::<Cluster>();
+    cases.extend(pods::cases());
+    cases.extend(trouble::cases());
+    let mut tests: Vec<_> =
+        cases.into_iter().map(|case| harness::Test::new(case.name, move || blocking(run(case)))).collect();
+    tests.push(harness::Test::new(check::NAME, || blocking(check::run())));
+    harness::main(tests)
+}
+
+fn blocking(test: impl Future<Output = harness::Outcome>) -> harness::Outcome {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(test)
+}
+
+async fn run(case: Case<Cluster>) -> harness::Outcome {
+    let not_run = |why: &str| {
+        harness::not_run(case.name, why);
+        Ok(())
+    };
+    if let Some(why) = (case.not_here)() {
+        return not_run(&why);
+    }
     let Some(kubeconfig) = std::env::var_os("SANDBAR_CLUSTER").map(PathBuf::from) else {
-        return not_run("SANDBAR_CLUSTER names no kubeconfig");
+        return not_run("SANDBAR_CLUSTER names no kubeconfig: `make test-kubernetes` makes a cluster");
     };
     let image = |name: &str| std::env::var(name).ok();
     let (Some(sandbox), Some(guest)) = (image("SANDBAR_CLUSTER_IMAGE"), image("SANDBAR_CLUSTER_GUEST_IMAGE")) else {
         return not_run("SANDBAR_CLUSTER_IMAGE and SANDBAR_CLUSTER_GUEST_IMAGE name no images");
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => panic!("no runtime: {error}"),
-    };
-    runtime.block_on(async {
-        let cluster = prepare(kubeconfig, sandbox, guest).await.unwrap_or_else(|error| panic!("{error}"));
-        let mut cases = suite::contract::<Cluster>();
-        cases.extend(pods::cases());
-        cases.extend(trouble::cases());
-        let code = suite::main(&cluster, cases).await;
-        remove(&cluster).await.unwrap_or_else(|error| panic!("{error}"));
-        code
-    })
-}
-
-#[expect(clippy::print_stdout, reason = "a test runner's output")]
-fn not_run(why: &str) -> ExitCode {
-    println!("not run: suite of the provider `kubernetes`: {why}");
-    ExitCode::SUCCESS
+    let cluster = prepare(kubeconfig, sandbox, guest).await?;
+    let outcome = (case.run)(&cluster).await;
+    remove(&cluster).await?;
+    Ok(outcome?)
 }
 
 /// A namespace of its own, as strict as the manifests make it.

@@ -36,7 +36,10 @@ mod tests {
         let top = Hierarchies::read().unified(rustix::process::geteuid().is_root());
         let group = top.map(|top| top.join(format!("sandbar-watch-{}", std::process::id())));
         let Some(group) = group.filter(|group| fs::create_dir(group).is_ok()) else {
-            eprintln!("not run: a_change_while_one_looks_is_told (this host lets us make no group of cgroup v2)");
+            sandbar_test_harness::not_run(
+                "a_change_while_one_looks_is_told",
+                "this host lets us make no group of cgroup v2",
+            );
             return Ok(());
         };
         let (mut looks, mut written) = (Vec::new(), None);

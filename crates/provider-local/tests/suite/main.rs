@@ -2,6 +2,7 @@
 //! this very program, executed again. `make test` runs it as root and as an ordinary user.
 
 mod copies;
+mod corpus;
 mod layers;
 mod limits;
 mod pod;
@@ -16,9 +17,10 @@ use std::{
 use sandbar_api::{Root, WorkspaceSource};
 use sandbar_provider::{
     Error, Provider, Spec, cases,
-    suite::{self, Opening, Outcome, Subject, same},
+    suite::{self, Case, Opening, Outcome, Subject, same},
 };
 use sandbar_provider_local::{LAUNCHER_NAME, Lifetime, Local, launcher};
+use sandbar_test_harness as harness;
 
 struct Home(PathBuf);
 
@@ -47,11 +49,6 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
-    let home = Home(std::env::temp_dir().join(format!("sandbar-suite-{}", std::process::id())));
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => panic!("no runtime: {error}"),
-    };
     let mut cases = suite::contract::<Home>();
     cases.extend(cases![
         a_bound_workspace_is_the_hosts_directory,
@@ -69,11 +66,27 @@ fn main() -> ExitCode {
     cases.extend(copies::cases());
     cases.extend(skills::cases());
     cases.extend(pod::cases());
-    let code = runtime.block_on(suite::main(&home, cases));
-    if let Err(error) = std::fs::remove_dir_all(&home.0) {
-        panic!("something was left in {}: {error}", home.0.display());
+    let mut tests: Vec<harness::Test> = cases.into_iter().map(|case| test(case.name.to_owned(), case)).collect();
+    tests.extend(corpus::cases().into_iter().map(|case| test(format!("corpus::{}", case.name), case)));
+    harness::main(tests)
+}
+
+fn test(name: String, case: Case<Home>) -> harness::Test {
+    harness::Test::new(name, move || run(&case))
+}
+
+/// In a home of its own, of which nothing may be left that cannot be removed.
+fn run(case: &Case<Home>) -> harness::Outcome {
+    if let Some(why) = (case.not_here)() {
+        harness::not_run(case.name, &why);
+        return Ok(());
     }
-    code
+    let home = Home(std::env::temp_dir().join(format!("sandbar-suite-{}", std::process::id())));
+    std::fs::create_dir(&home.0)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on((case.run)(&home))?;
+    drop(runtime);
+    Ok(std::fs::remove_dir_all(&home.0)?)
 }
 
 fn spec(name: &str) -> Spec {

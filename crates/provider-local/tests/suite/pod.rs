@@ -168,7 +168,7 @@ async fn is_in_force(program: &Path) -> Outcome {
 }
 
 async fn connect(identity: &Identity) -> Result<Guest, String> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(300);
     loop {
         let dial = || tokio::net::TcpStream::connect(LISTEN);
         match tls::connect(identity, Carries::Calls, None, dial).await {
@@ -205,7 +205,7 @@ fn serves_without_a_server(program: &Path) -> Outcome {
     let mut command = container(user(), program);
     command.args(["guest", "pod", "--runtimes", "sandboxd,legacy", "--root", "/tmp", "--listen", "127.0.0.1"]);
     let _started = Started(command.spawn().map_err(|error| error.to_string())?);
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(300);
     let mut stream = loop {
         match std::net::TcpStream::connect("127.0.0.1:8888") {
             Ok(stream) => break stream,

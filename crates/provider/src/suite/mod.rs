@@ -8,7 +8,7 @@ mod search;
 mod skills;
 mod terminal;
 
-use std::{future::Future, pin::Pin, process::ExitCode, sync::Arc};
+use std::{future::Future, pin::Pin, sync::Arc};
 
 use crate::Provider;
 
@@ -64,36 +64,6 @@ macro_rules! cases {
 /// The contract, for any provider.
 pub fn contract<S: Subject>() -> Vec<Case<S>> {
     cases::all().into_iter().chain(search::all()).chain(skills::all()).chain(gate::all()).collect()
-}
-
-/// Runs the cases whose name contains the first argument, one after the other, and prints like a test runner.
-pub async fn main<S: Subject>(subject: &S, cases: Vec<Case<S>>) -> ExitCode {
-    let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
-    let (mut passed, mut failed, mut not_run) = (0, 0, 0);
-    for case in cases.into_iter().filter(|case| case.name.contains(&wanted)) {
-        if let Some(why) = (case.not_here)() {
-            say(&format!("not run: {}: {why}", case.name));
-            not_run += 1;
-            continue;
-        }
-        match (case.run)(subject).await {
-            Ok(()) => {
-                passed += 1;
-                say(&format!("test {} ... ok", case.name));
-            }
-            Err(why) => {
-                failed += 1;
-                say(&format!("test {} ... FAILED\n    {why}", case.name));
-            }
-        }
-    }
-    say(&format!("{passed} passed, {failed} failed, {not_run} skipped"));
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-#[expect(clippy::print_stdout, reason = "a test runner's output")]
-fn say(line: &str) {
-    println!("{line}");
 }
 
 /// Fails the case with both values when they differ.

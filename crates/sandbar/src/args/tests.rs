@@ -206,13 +206,13 @@ fn help_pages_are_as_checked_in() -> std::io::Result<()> {
     let mut now = String::new();
     pages(&mut command, "", &mut now);
     let now: String = now.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help.txt");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/args/help.txt");
     if std::env::var_os("UPDATE_HELP").is_some() {
         return std::fs::write(file, now);
     }
     let checked_in = std::fs::read_to_string(file)?;
     for (at, (old, new)) in checked_in.lines().zip(now.lines()).enumerate() {
-        assert_eq!(old, new, "line {} of tests/help.txt; UPDATE_HELP=1 writes it anew", at + 1);
+        assert_eq!(old, new, "line {} of src/args/help.txt; UPDATE_HELP=1 writes it anew", at + 1);
     }
     assert_eq!(checked_in.lines().count(), now.lines().count());
     Ok(())

@@ -60,7 +60,7 @@ async fn a_program_that_does_not_read_holds_up_keys_alone() -> Tested {
     terminal.print(b"still here").await?;
     let mut text = vec![];
     while text != b"still here" {
-        match tokio::time::timeout(Duration::from_secs(30), eyes.next()).await?? {
+        match tokio::time::timeout(Duration::from_secs(300), eyes.next()).await?? {
             Some(Viewed::Output { data, .. }) => text.extend_from_slice(&data),
             other => return Err(format!("{other:?}").into()),
         }
@@ -72,7 +72,7 @@ async fn a_program_that_does_not_read_holds_up_keys_alone() -> Tested {
     assert_eq!(first, piece.len());
     let mut refused = 0;
     while refused < sent / piece.len() as u64 - 1 {
-        match tokio::time::timeout(Duration::from_secs(30), eyes.next()).await?? {
+        match tokio::time::timeout(Duration::from_secs(300), eyes.next()).await?? {
             Some(Viewed::Frame(TerminalFrame::Error { problem })) if problem.code == Code::NotController => {
                 refused += 1
             }

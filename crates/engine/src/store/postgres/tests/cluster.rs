@@ -37,7 +37,7 @@ pub(crate) fn shared() -> Option<&'static Cluster> {
     if cluster.is_none() {
         let test = std::thread::current().name().unwrap_or("a test on PostgreSQL").to_owned();
         // Not by the macro, whose words a test runner keeps to itself.
-        let _told = writeln!(std::io::stderr(), "not run: {test}: PostgreSQL is not installed");
+        sandbar_test_harness::missing(&test, "PostgreSQL");
     }
     cluster.as_ref()
 }

@@ -1,0 +1,4 @@
+//! What is talked to.
+
+pub(crate) mod cluster;
+pub(crate) mod served;

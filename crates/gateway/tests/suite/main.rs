@@ -1,0 +1,4 @@
+//! The gateway over real sockets: the egress proxy and the LLM proxy.
+
+mod egress;
+mod llm;

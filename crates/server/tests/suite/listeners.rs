@@ -1,0 +1,187 @@
+//! Real listeners: what is refused at binding, who is answered where, and how serving ends.
+
+use sandbar_test_harness::Test;
+use std::{
+    fs,
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+use sandbar_engine::{Config, Engine};
+use sandbar_server::{BindError, Options, Server, Tls};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream, UnixStream},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::test;
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        test(
+            "listeners::what_is_unsafe_or_impossible_is_refused_with_the_fix",
+            what_is_unsafe_or_impossible_is_refused_with_the_fix(),
+        ),
+        test(
+            "listeners::the_owner_needs_no_token_and_the_network_does",
+            the_owner_needs_no_token_and_the_network_does(),
+        ),
+        test("listeners::a_public_address_speaks_tls", a_public_address_speaks_tls()),
+    ]
+}
+
+struct Place {
+    directory: TempDir,
+    engine: Engine,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        let home = directory.path().join("home");
+        let engine = Engine::open(Config { home, providers: Vec::new(), asks: true }).await.unwrap();
+        Self { directory, engine }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path("run/sandbar.sock")
+    }
+
+    async fn bind(&self, tcp: Option<&str>, tls: Option<Tls>, socket: &Path) -> Result<Server, BindError> {
+        let tcp = tcp.map(|address| address.parse().unwrap());
+        Server::bind(
+            self.engine.clone(),
+            Options { tcp, tls, socket: socket.to_owned(), version: "test", preview_domain: None, shared: false },
+        )
+        .await
+    }
+
+    /// A certificate for `localhost` and its key.
+    fn tls(&self) -> Tls {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let tls = Tls { certificate: self.path("cert.pem"), key: self.path("key.pem") };
+        fs::write(&tls.certificate, made.cert.pem()).unwrap();
+        fs::write(&tls.key, made.signing_key.serialize_pem()).unwrap();
+        tls
+    }
+}
+
+async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, host: &str, rest: &str) -> String {
+    let request = format!("GET {rest} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+async fn what_is_unsafe_or_impossible_is_refused_with_the_fix() {
+    let place = Place::new().await;
+    let socket = place.socket();
+    let refused = async |tcp: Option<&str>, tls: Option<Tls>, socket: &Path| {
+        place.bind(tcp, tls, socket).await.err().unwrap_or_else(|| panic!("{tcp:?} {socket:?} was bound"))
+    };
+
+    assert!(matches!(refused(Some("0.0.0.0:0"), None, &socket).await, BindError::NeedsTls(_)));
+    assert!(matches!(refused(Some("[::]:0"), None, &socket).await, BindError::NeedsTls(_)));
+
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    assert!(matches!(refused(Some(&address), None, &socket).await, BindError::AddressInUse(_)));
+
+    let good = place.tls();
+    let missing = Tls { certificate: place.path("none.pem"), ..good.clone() };
+    assert!(matches!(refused(Some("0.0.0.0:0"), Some(missing), &socket).await, BindError::Pem { .. }));
+    let swapped = Tls { certificate: good.key.clone(), key: good.key.clone() };
+    assert!(matches!(refused(Some("0.0.0.0:0"), Some(swapped), &socket).await, BindError::NoCertificate(_)));
+    let other = rcgen::KeyPair::generate().unwrap();
+    fs::write(place.path("other.pem"), other.serialize_pem()).unwrap();
+    let mismatched = Tls { key: place.path("other.pem"), ..good };
+    assert!(matches!(refused(Some("0.0.0.0:0"), Some(mismatched), &socket).await, BindError::Tls(_)));
+
+    let long = place.path(&"x".repeat(120));
+    assert!(matches!(refused(None, None, &long).await, BindError::SocketTooLong { .. }));
+    fs::write(place.path("file"), "precious").unwrap();
+    assert!(matches!(refused(None, None, &place.path("file")).await, BindError::NotASocket(_)));
+    assert_eq!(fs::read_to_string(place.path("file")).unwrap(), "precious");
+    fs::create_dir(place.path("open")).unwrap();
+    fs::set_permissions(place.path("open"), fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(matches!(refused(None, None, &place.path("open/s")).await, BindError::OpenDirectory { .. }));
+}
+
+async fn the_owner_needs_no_token_and_the_network_does() {
+    let place = Place::new().await;
+    let socket = place.socket();
+    // Left over by a server that was killed.
+    fs::create_dir(socket.parent().unwrap()).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+
+    let server = place.bind(Some("127.0.0.1:0"), None, &socket).await.unwrap();
+    let address = server.tcp_address().unwrap();
+    assert_ne!(address.port(), 0);
+    let link = server.sign_in_link().unwrap();
+    assert!(link.starts_with(&format!("http://{address}/#code=")), "{link}");
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let shutdown = CancellationToken::new();
+    let serving = tokio::spawn(server.serve(shutdown.clone()));
+    let owner = ask(UnixStream::connect(&socket).await.unwrap(), "localhost", "/v1/tokens").await;
+    assert!(owner.starts_with("HTTP/1.1 200 "), "{owner}");
+    let stranger = ask(TcpStream::connect(address).await.unwrap(), &address.to_string(), "/v1/tokens").await;
+    assert!(stranger.starts_with("HTTP/1.1 401 "), "{stranger}");
+    let rebound = ask(TcpStream::connect(address).await.unwrap(), "evil.example", "/v1/tokens").await;
+    assert!(rebound.starts_with("HTTP/1.1 403 ") && rebound.contains("foreign_host"), "{rebound}");
+
+    let mut follower = UnixStream::connect(&socket).await.unwrap();
+    follower
+        .write_all(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+        .await
+        .unwrap();
+    let mut first = [0; 12];
+    follower.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+    shutdown.cancel();
+    let mut rest = String::new();
+    follower.read_to_string(&mut rest).await.unwrap();
+    assert!(rest.contains("shutting_down") && rest.ends_with("0\r\n\r\n"), "{rest}");
+    serving.await.unwrap().unwrap();
+    assert!(!socket.exists());
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+async fn a_public_address_speaks_tls() {
+    let place = Place::new().await;
+    let tls = place.tls();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(&tls.certificate).unwrap()).unwrap();
+    let server = place.bind(Some("0.0.0.0:0"), Some(tls), &place.socket()).await.unwrap();
+    let port = server.tcp_address().unwrap().port();
+    assert!(server.sign_in_link().unwrap().starts_with(&format!("https://127.0.0.1:{port}/#code=")));
+    let shutdown = CancellationToken::new();
+    let serving = tokio::spawn(server.serve(shutdown.clone()));
+
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).await.unwrap();
+    let stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
+    let answer = ask(stream, "box.example", "/healthz").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    shutdown.cancel();
+    serving.await.unwrap().unwrap();
+}

@@ -1,0 +1,32 @@
+//! Sandbar as people and programs use it: the real binary, a real kernel, real clients. One program with a module for each
+//! capability, so that what they share is compiled and linked once.
+
+mod agent_sandbox;
+mod asking;
+mod attach;
+mod bare;
+mod cli;
+mod crash;
+mod crowd;
+mod fence;
+mod forward;
+mod full;
+mod gate;
+mod grpc;
+mod install;
+mod kubernetes;
+mod lifecycle;
+mod mcp;
+mod mcp_inspector;
+mod mcp_stdio;
+mod night;
+mod preview;
+mod rest;
+mod restarts;
+mod runtimes;
+mod scale;
+mod servers;
+mod support;
+mod terminals;
+mod webhooks;
+mod workspaces;

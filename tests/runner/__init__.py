@@ -1,0 +1,1 @@
+"""The test runner behind `tests/run` and `.ci/run`: programs, jobs, report."""
