@@ -16,8 +16,8 @@ COPY sandbar /sandbar
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked -p sandbar \
- && install -D -m 0755 "target/$(rustc --print host-tuple)/release/sandbar" /out/sandbar
+RUN cargo build --profile dist --locked -p sandbar \
+ && install -D -m 0755 "target/$(rustc --print host-tuple)/dist/sandbar" /out/sandbar
 
 FROM base
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt

@@ -1,5 +1,8 @@
 # make run    builds and starts Sandbar, prints a link
+# make dist   the program that is shipped: target/dist/sandbar, its checksum and its bill of materials
 # make test   installs what the tests need and runs them all
+# make soak   the tests that repeat something, for long
+# make stress the tests on a machine that is busy with other things
 # make test-kubernetes  a whole cluster of one node, and what needs one on it; with KUBECONFIG set, on that one
 # make image  the container image of server and guests, with docker or podman
 # make attacks  tries to break out, as this user and as an ordinary one; ATTACK=part-of-a-name chooses
@@ -12,7 +15,9 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 TUPLE := $(shell rustc --print host-tuple 2>/dev/null)
-RELEASE := target/$(TUPLE)/release/sandbar
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+QUICK := $(TARGET)/$(TUPLE)/quick/sandbar
+DIST := target/dist/sandbar
 DOCKER := $(shell command -v docker || command -v podman)
 # Whom this machine trusts, for an image that has nothing else.
 ROOTS := /etc/ssl/certs/ca-certificates.crt
@@ -37,15 +42,23 @@ build-needs:
 	$(call need,cc,build-essential)
 
 build: build-needs
-	cargo build --release --locked -p sandbar
+	cargo build --profile quick --locked -p sandbar
 
 run: build
-	$(RELEASE) up
+	$(QUICK) up
 
-image: build
+# One unit and link-time optimisation: slow to build, small and fast.
+dist: build-needs
+	$(call need,python3,python3)
+	cargo build --profile dist --locked -p sandbar
+	mkdir -p $(dir $(DIST)) && install -m 0755 $(TARGET)/$(TUPLE)/dist/sandbar $(DIST)
+	python3 .ci/sbom.py $(DIST) >$(DIST).cdx.json
+	cd $(dir $(DIST)) && sha256sum sandbar sandbar.cdx.json >SHA256SUMS && ls -l && cat SHA256SUMS
+
+image: dist
 	@[ -n "$(DOCKER)" ] || { echo "make image: neither docker nor podman is installed" >&2; exit 1; }
 	@[ -e $(ROOTS) ] || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq ca-certificates; }
-	mkdir -p target/image && install -m 0755 $(RELEASE) target/image/sandbar && install -m 0644 $(ROOTS) target/image/
+	mkdir -p target/image && install -m 0755 $(DIST) target/image/sandbar && install -m 0644 $(ROOTS) target/image/
 	$(DOCKER) build -t sandbar:latest --target prebuilt -f Dockerfile target/image
 
 # busybox makes the test image, setpriv becomes an ordinary user, unshare makes a host without user namespaces.
@@ -145,9 +158,21 @@ test-user: test-build
 	@if [ "$$(id -u)" != 0 ]; then echo "not run: tests as another user: this is an ordinary user already"; \
 	else tests/stage "as an ordinary user" tests/run --as-user --variant "as an ordinary user" provider-local/suite sandbar/attacks; fi
 
-# Examples in documentation; only the SDK has any.
+# What makes a difference only when it is done often or for long.
+SOAK := "sandbar/e2e crash::" "sandbar/e2e night::" "sandbar/e2e lifecycle::" "sandbar/e2e scale::" "sandbar/e2e workspaces::" "gateway/suite llm::storm::"
+soak: test-build
+	SANDBAR_SOAK=1 tests/run $(SOAK)
+	@if [ -n "$$KUBECONFIG" ] || { command -v go >/dev/null && [ "$$(id -u)" = 0 ]; }; then \
+	  SANDBAR_SOAK=1 tests/cluster/tests "sandbar/e2e kubernetes::killed::" "sandbar/e2e workspaces::"; \
+	else echo "not run: soak on a cluster: it needs Go and root, or KUBECONFIG"; fi
+	$(MAKE) fuzz
+
+stress: test-build
+	tests/stress
+
+# Examples in documentation; only the SDKs have any.
 test-docs: build-needs
-	cargo test --locked --doc -p agent-sandbox
+	cargo test --locked --doc -p agent-sandbox -p sandbar-client
 
 attacks: test-needs
 	tests/run "sandbar/attacks $(ATTACK)"
@@ -183,10 +208,10 @@ bench-needs: build-needs
 	$(call wish,mitmdump,mitmproxy)
 
 # Only the bench has use for the load program.
-bench: bench-needs build
-	cargo build --release --locked -p sandbar-gateway --example load
-	python3 bench/run.py $(RELEASE)
+bench: bench-needs dist
+	cargo build --profile dist --locked -p sandbar-gateway --example load
+	python3 bench/run.py $(DIST)
 
-bench-kubernetes: bench-needs build
-	cargo build --release --locked -p agent-sandbox --example claims
-	python3 bench/kubernetes.py $(RELEASE)
+bench-kubernetes: bench-needs dist
+	cargo build --profile dist --locked -p agent-sandbox --example claims
+	python3 bench/kubernetes.py $(DIST)

@@ -9,11 +9,13 @@ mod headers;
 mod kagent;
 mod mcp;
 mod observe;
+#[cfg(test)]
 mod openapi;
 mod preview;
 mod problem;
 mod proxy;
 mod query;
+mod registry;
 mod roles;
 mod router;
 mod routes;
@@ -33,7 +35,6 @@ use sandbar_engine::Engine;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use bind::{BindError, Entrance, Options, Server, Tls};
-pub use openapi::openapi;
 
 /// What every request may reach.
 #[derive(Clone)]

@@ -38,7 +38,7 @@ const TAGS: [(&str, &str); 18] = [
 ];
 
 /// What the checked-in `openapi.json` is generated from.
-pub fn openapi() -> OpenApi {
+pub(crate) fn openapi() -> OpenApi {
     let mut document = routes::documented();
     document.info = Info::new("Sandbar API", env!("CARGO_PKG_VERSION"));
     document.info.description = Some(ABOUT.to_owned());
@@ -58,7 +58,6 @@ pub fn openapi() -> OpenApi {
 }
 
 /// The document as it is checked in.
-#[cfg(test)]
 pub(crate) fn text() -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&openapi())? + "\n")
 }
@@ -137,7 +136,6 @@ fn mention(operation: &mut Operation, status: &str, codes: &[&str]) {
     }
 }
 
-#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -154,7 +152,7 @@ mod tests {
         Ok(())
     }
 
-    /// What Swagger fills in must be a request that works.
+    /// What the page shows must be a request that works.
     #[test]
     fn examples_of_requests_are_requests() -> Result<(), Box<dyn std::error::Error>> {
         let document = serde_json::to_value(openapi())?;

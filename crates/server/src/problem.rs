@@ -1,7 +1,5 @@
 //! The one place where a problem becomes a response, whoever found it.
 
-use std::any::Any;
-
 use axum::{
     body::Body,
     http::{HeaderValue, Method, StatusCode, Uri, header},
@@ -65,14 +63,6 @@ pub(crate) async fn unknown_route(uri: Uri) -> Refused {
 pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> Refused {
     let detail = format!("`{}` does not take {method}.", uri.path().escape_debug());
     Refused(Problem::new(Code::MethodNotAllowed, detail, "Use a method of the Allow header; see /docs."))
-}
-
-/// A panic ends its request, not the server (where the build unwinds). The span around it carries the request's id.
-pub(crate) fn panicked(cause: Box<dyn Any + Send + 'static>) -> Response {
-    let text = cause.downcast_ref::<String>().map(String::as_str).or_else(|| cause.downcast_ref::<&str>().copied());
-    tracing::error!(panic = text.unwrap_or("of unknown type"), "a request handler panicked");
-    let fix = "Try again; report it with the request id of this answer and the server's log if it happens again.";
-    Refused(Problem::new(Code::Internal, "Sandbar failed while it handled the request.", fix)).into_response()
 }
 
 /// A body that is sent as it is produced. When it fails the status is long gone: the connection is broken off, so that

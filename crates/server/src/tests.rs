@@ -201,7 +201,15 @@ async fn every_operation_but_the_open_ones_is_refused_without_a_token() {
     for path in ["/v1/nothing", "/v1/sandboxes/x/files", "/v1/sandboxes/x/files/", "/v1/sandboxes?token=sbt_x"] {
         assert_eq!(bench.tcp("get", path, &[]).await.code(), "unauthenticated", "{path}");
     }
-    for path in ["/", "/static/sign-in.js", "/static/style.css", "/docs/", "/docs/swagger-ui.css", "/openapi.json"] {
+    for path in [
+        "/",
+        "/static/sign-in.js",
+        "/static/style.css",
+        "/docs/",
+        "/static/docs.js",
+        "/static/docs.css",
+        "/openapi.json",
+    ] {
         assert_eq!(bench.tcp("get", path, &[]).await.status, StatusCode::OK, "{path}");
     }
 }

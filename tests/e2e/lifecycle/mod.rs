@@ -2,7 +2,7 @@
 //! kept, forked, stopped, deleted, several at once, while the server is killed again and again. What is there has to be
 //! what the model has, after every round; and nothing may be left of what is gone.
 //!
-//! A failure prints its seed: `SANDBAR_SEED=… cargo test -p sandbar --test lifecycle` runs the same rounds again, and
+//! A failure prints its seed: `SANDBAR_SEED=… cargo test -p sandbar --test e2e lifecycle` runs the same rounds again, and
 //! `SANDBAR_STEPS=…` more of them, or fewer.
 
 mod act;

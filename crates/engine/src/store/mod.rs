@@ -10,6 +10,7 @@ mod ballast;
 mod columns;
 mod fault;
 pub mod gate;
+mod migrations;
 mod output;
 pub mod postgres;
 pub mod restart;

@@ -6,13 +6,11 @@ mod sandbox;
 mod sessions;
 mod user;
 
-use utoipa_axum::router::OpenApiRouter;
-
-use crate::App;
+use crate::registry::Routes;
 
 pub(crate) use self::fault::answer;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes() -> Routes {
     sessions::routes().merge(sandbox::routes())
 }
 

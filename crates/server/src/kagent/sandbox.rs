@@ -10,7 +10,6 @@ use sandbar_api::{Workspace, workspace};
 use sandbar_engine::{ConversationId, Engine};
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     fault::{Fault, KagentError, Result},
@@ -18,9 +17,9 @@ use super::{
     user,
 };
 use crate::{
-    App,
     access::Calling,
     extract::{Path, Query},
+    registry::{Routes, routes},
     routes::workspaces::{Here, patience, shown},
 };
 
@@ -28,8 +27,8 @@ const FAILED: &str = "Failed to create sandbox";
 const FAILED_STATUS: &str = "Failed to get sandbox status";
 const NO_AGENT: &str = "Session has no agent reference";
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(provide, look, delete))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(provide, look, delete))
 }
 
 #[derive(Deserialize, IntoParams)]

@@ -9,7 +9,6 @@ use sandbar_api::{Code, Session, check, workspace};
 use sandbar_engine::{Caller, ConversationId, Engine, NewConversation};
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     TITLE,
@@ -17,15 +16,15 @@ use super::{
     user,
 };
 use crate::{
-    App,
     access::Calling,
     extract::{Path, Query},
+    registry::{Routes, routes},
 };
 
 const MOST: usize = 64 * 1024;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(create)).routes(routes!(get, delete))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(create)).routes(routes!(get, delete))
 }
 
 #[derive(Deserialize, IntoParams)]

@@ -12,7 +12,6 @@ use axum::{
 use futures_util::StreamExt as _;
 use sandbar_api::{Code, Problem};
 use tokio::{sync::Notify, task::JoinError};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{Place, patience};
 use crate::{
@@ -21,6 +20,7 @@ use crate::{
     extract::Path,
     problem::{Refused, Result, shutting_down},
     proxy,
+    registry::{Routes, routes},
     routes::SessionPath,
 };
 
@@ -29,8 +29,8 @@ const REVISION: &str = "mcp-protocol-version";
 /// From this revision on; they are dates.
 const SESSIONLESS: &[u8] = b"2026-07-28";
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(call, listen, leave))
+pub(crate) fn routes() -> Routes {
+    Routes::default().routes(routes!(call, listen, leave))
 }
 
 /// Call the session's tools

@@ -13,13 +13,13 @@ use sandbar_api::{AnswerApproval, Approval, ApprovalList, ApprovalState, Code, H
 use sandbar_engine::{ApprovalQuery, Engine};
 use serde::Deserialize;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     App,
     access::Calling,
     extract::{Path, Query, SecretJson},
     problem::{Result, bad_request, shutting_down},
+    registry::{Routes, routes},
     sse,
 };
 
@@ -29,8 +29,8 @@ const BATCH: u32 = 256;
 /// Below the timeouts of common proxies and clients.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(list)).routes(routes!(get)).routes(routes!(answer))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(list)).routes(routes!(get)).routes(routes!(answer))
 }
 
 #[derive(Deserialize, IntoParams)]

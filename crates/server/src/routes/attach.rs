@@ -27,7 +27,6 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_tungstenite::tungstenite::Error as SocketError;
 use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::ProcessPath;
 use crate::{
@@ -35,6 +34,7 @@ use crate::{
     access::{Calling, unauthenticated},
     extract::{Path, Query},
     problem::{Refused, Result, bad_request, shutting_down},
+    registry::{Routes, routes},
 };
 
 /// The largest payload of a message.
@@ -50,8 +50,8 @@ const MOST_PINGS: u32 = 1000;
 /// For the last frames, and for the other side's goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(attach))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(attach))
 }
 
 #[derive(Deserialize, IntoParams)]

@@ -3,18 +3,17 @@
 use axum::extract::State;
 use sandbar_api::{Budget, GatewayInfo, SetBudget, SwitchModel};
 use sandbar_engine::Engine;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::SessionPath;
 use crate::{
-    App,
     access::Calling,
     extract::{Json, Path},
     problem::Result,
+    registry::{Routes, routes},
 };
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(get, set)).routes(routes!(model)).routes(routes!(gateway))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(get, set)).routes(routes!(model)).routes(routes!(gateway))
 }
 
 /// Get the budget of a session

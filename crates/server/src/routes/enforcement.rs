@@ -3,13 +3,16 @@
 use axum::{Json, extract::State};
 use sandbar_api::{Enforcement, Profile, profile::ProfileList};
 use sandbar_engine::Engine;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::SandboxPath;
-use crate::{App, extract::Path, problem::Result};
+use crate::{
+    extract::Path,
+    problem::Result,
+    registry::{Routes, routes},
+};
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(enforcement)).routes(routes!(profiles))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(enforcement)).routes(routes!(profiles))
 }
 
 /// What is in force

@@ -11,12 +11,12 @@ use sandbar_engine::Engine;
 use serde::Deserialize;
 use tokio::sync::watch;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     App,
     extract::{Query, last_event_id},
     problem::{Result, bad_request, shutting_down},
+    registry::{Routes, routes},
     sse,
 };
 
@@ -26,8 +26,8 @@ const MAX_LIMIT: u32 = 1000;
 const BATCH: u32 = 256;
 const MAX_KINDS: usize = 16;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(events))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(events))
 }
 
 #[derive(Deserialize, IntoParams)]

@@ -17,18 +17,18 @@ use tokio::{
     time::sleep,
 };
 use tokio_util::sync::CancellationToken;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::SandboxPath;
 use crate::{
     App,
     extract::{Json, Path},
     problem::{Result, shutting_down},
+    registry::{Routes, routes},
     sse,
 };
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(exec))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(exec))
 }
 
 /// Run a command

@@ -15,22 +15,21 @@ use sandbar_api::{Code, Entry, EntryKind, Listing, Problem};
 use sandbar_engine::{ByteStream, Engine};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::range::{self, Wanted};
 use crate::{
-    App,
     extract::{Path, Query},
     problem::{Refused, Result, bad_request, streamed},
+    registry::{Routes, routes},
     upload,
 };
 
 const FILE_MODE: HeaderName = HeaderName::from_static("sandbar-file-mode");
 
-pub(super) fn routes() -> OpenApiRouter<App> {
+pub(super) fn routes() -> Routes {
     // A wildcard does not match nothing, and nothing means `/`.
     let root = routing::get(read).put(write).delete(remove);
-    OpenApiRouter::default()
+    Routes::default()
         .routes(routes!(read, write, remove))
         .route("/v1/sandboxes/{sandbox}/files", root.clone())
         .route("/v1/sandboxes/{sandbox}/files/", root)

@@ -3,15 +3,15 @@
 use axum::{Json, extract::State, http::StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     App,
     problem::{Refused, Result},
+    registry::{Routes, routes},
 };
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(healthz)).routes(routes!(readyz))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(healthz)).routes(routes!(readyz))
 }
 
 #[derive(Serialize, ToSchema)]

@@ -4,12 +4,11 @@ use axum::{Json, extract::State};
 use sandbar_engine::Engine;
 use serde::Serialize;
 use utoipa::ToSchema;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::App;
+use crate::registry::{Routes, routes};
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(host))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(host))
 }
 
 #[derive(Serialize, ToSchema)]

@@ -3,16 +3,15 @@
 use axum::{Json, extract::State};
 use sandbar_api::{ClusterCheck, ClusterReport};
 use sandbar_engine::Engine;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    App,
     extract::Query,
     problem::{Refused, Result},
+    registry::{Routes, routes},
 };
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(kubernetes_check))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(kubernetes_check))
 }
 
 /// Whether the cluster can hold sandboxes

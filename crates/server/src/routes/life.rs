@@ -3,13 +3,16 @@
 use axum::{Json, extract::State};
 use sandbar_api::Sandbox;
 use sandbar_engine::Engine;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::SandboxPath;
-use crate::{App, extract::Path, problem::Result};
+use crate::{
+    extract::Path,
+    problem::Result,
+    registry::{Routes, routes},
+};
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(stop)).routes(routes!(start)).routes(routes!(pause)).routes(routes!(resume))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(stop)).routes(routes!(start)).routes(routes!(pause)).routes(routes!(resume))
 }
 
 /// Stop a sandbox

@@ -6,14 +6,17 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use sandbar_api::{Code, Problem};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{App, problem::Result};
+use crate::{
+    App,
+    problem::Result,
+    registry::{Routes, routes},
+};
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(metrics))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(metrics))
 }
 
 /// Metrics

@@ -19,6 +19,7 @@ mod life;
 mod metrics;
 mod network;
 pub(crate) mod output;
+mod page;
 mod pools;
 mod ports;
 mod previews;
@@ -38,20 +39,21 @@ pub(crate) mod workspaces;
 
 use axum::{Router, middleware};
 use serde::Deserialize;
-use tower_http::catch_panic::CatchPanicLayer;
-use utoipa::{IntoParams, openapi::OpenApi};
-use utoipa_axum::router::OpenApiRouter;
+use utoipa::IntoParams;
 
 use crate::{
-    App, access, grpc, headers, kagent, mcp, observe, preview, problem, query, roles, router as agent_sandbox,
+    App, access, grpc, headers, kagent, mcp, observe, preview, problem, query, registry::Routes, roles,
+    router as agent_sandbox,
 };
 
-fn open() -> OpenApiRouter<App> {
-    OpenApiRouter::default().merge(health::routes()).merge(sign_in::routes()).merge(docs::routes())
+pub(crate) use docs::DOCUMENT;
+
+fn open() -> Routes {
+    Routes::default().merge(health::routes()).merge(sign_in::routes()).merge(docs::routes())
 }
 
-fn guarded() -> OpenApiRouter<App> {
-    OpenApiRouter::default()
+fn guarded() -> Routes {
+    Routes::default()
         .merge(sandboxes::routes())
         .merge(life::routes())
         .merge(snapshots::routes())
@@ -81,20 +83,19 @@ fn guarded() -> OpenApiRouter<App> {
         .merge(metrics::routes())
 }
 
-fn admin() -> OpenApiRouter<App> {
+fn admin() -> Routes {
     tokens::routes().merge(secrets::managed()).merge(webhooks::routes())
 }
 
 /// The document as the routes alone make it.
-pub(crate) fn documented() -> OpenApi {
-    OpenApiRouter::default().merge(open()).merge(guarded()).merge(admin()).into_openapi()
+#[cfg(test)]
+pub(crate) fn documented() -> utoipa::openapi::OpenApi {
+    Routes::default().merge(open()).merge(guarded()).merge(admin()).into_document()
 }
 
 /// Layers are read from the bottom up: the last one sees a request first.
 pub(crate) fn router(app: &App) -> Router {
-    let (open, _) = open().split_for_parts();
-    let (guarded, _) = guarded().split_for_parts();
-    let (admin, _) = admin().split_for_parts();
+    let [open, guarded, admin] = [open(), guarded(), admin()].map(Routes::into_router);
     let guarded = guarded
         .route_layer(middleware::from_fn(query::refuse_unknown))
         .merge(
@@ -111,7 +112,6 @@ pub(crate) fn router(app: &App) -> Router {
         .merge(guarded)
         // It knows its callers by itself, and answers in the words of its own contract.
         .merge(agent_sandbox::routes())
-        .layer(CatchPanicLayer::custom(problem::panicked))
         // Before any token is looked at: a rebound name must not learn whether one is valid.
         .layer(middleware::from_fn_with_state(app.clone(), access::site))
         .layer(middleware::from_fn(headers::harden))

@@ -5,18 +5,17 @@ use sandbar_api::{AddRules, Network};
 use sandbar_engine::Engine;
 use serde::Deserialize;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::SandboxPath;
 use crate::{
-    App,
     access::Calling,
     extract::{Json, Path, Query},
     problem::Result,
+    registry::{Routes, routes},
 };
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(network)).routes(routes!(add, remove)).routes(routes!(grant, revoke))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(network)).routes(routes!(add, remove)).routes(routes!(grant, revoke))
 }
 
 /// Get the network of a sandbox

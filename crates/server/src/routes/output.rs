@@ -15,21 +15,21 @@ use sandbar_engine::{OutputItem, OutputReader};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::ProcessPath;
 use crate::{
     App,
     extract::{Path, Query, last_event_id},
     problem::{Result, shutting_down},
+    registry::{Routes, routes},
     sse,
 };
 
 const OUTPUT_START: HeaderName = HeaderName::from_static("sandbar-output-start");
 const OUTPUT_END: HeaderName = HeaderName::from_static("sandbar-output-end");
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(output))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(output))
 }
 
 #[derive(Deserialize, IntoParams)]

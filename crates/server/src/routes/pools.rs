@@ -5,16 +5,15 @@ use sandbar_api::{Pool, PoolList, SetPool};
 use sandbar_engine::Engine;
 use serde::Deserialize;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    App,
     extract::{Json, Path},
     problem::Result,
+    registry::{Routes, routes},
 };
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(list)).routes(routes!(set, remove))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(list)).routes(routes!(set, remove))
 }
 
 #[derive(Deserialize, IntoParams)]

@@ -14,7 +14,6 @@ use sandbar_engine::Dialled;
 use serde::Deserialize;
 use tokio::time::timeout;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     App,
@@ -22,6 +21,7 @@ use crate::{
     extract::Path,
     problem::{Refused, Result, bad_request},
     proxy,
+    registry::{Routes, routes},
 };
 
 const PROTOCOL: &str = "tcp";
@@ -30,8 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes on their way in each direction.
 const BUFFER: usize = 16 * 1024;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(dial))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(dial))
 }
 
 #[derive(Deserialize, IntoParams)]

@@ -3,7 +3,6 @@
 use axum::{extract::State, http::StatusCode};
 use chrono::{TimeDelta, Utc};
 use sandbar_api::{Code, CreatePreview, CreateRouterToken, Preview, Problem, RouterToken, network::GATE_PORT};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::SandboxPath;
 use crate::{
@@ -12,12 +11,13 @@ use crate::{
     extract::{Json, Path},
     preview::{self, Place},
     problem::{Refused, Result, bad_request},
+    registry::{Routes, routes},
 };
 
 const LONGEST: TimeDelta = TimeDelta::days(30);
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(open)).routes(routes!(mint))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(open)).routes(routes!(mint))
 }
 
 /// Make a link to a preview

@@ -12,21 +12,20 @@ use sandbar_api::{Problem, Process, ProcessList, SignalRequest, StartProcess, Te
 use sandbar_engine::Engine;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{ProcessPath, SandboxPath};
 use crate::{
-    App,
     extract::{Json, Path, Query},
     problem::Result,
+    registry::{Routes, routes},
     upload,
 };
 
 /// One message to the guest.
 const PIECE: usize = 64 * 1024;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default()
+pub(super) fn routes() -> Routes {
+    Routes::default()
         .routes(routes!(start, list))
         .routes(routes!(get))
         .routes(routes!(stdin))

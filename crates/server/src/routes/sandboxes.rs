@@ -9,22 +9,21 @@ use sandbar_api::{Code, CreateSandbox, Problem, Sandbox, SandboxPage, SandboxSta
 use sandbar_engine::{Engine, ListQuery};
 use serde::Serialize;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::SandboxPath;
 use crate::{
-    App,
     access::Calling,
     extract::{Json, Path, Query},
     problem::{Result, bad_request},
+    registry::{Routes, routes},
 };
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const MAX_KEY: usize = 255;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(create, list)).routes(routes!(get, delete))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(create, list)).routes(routes!(get, delete))
 }
 
 /// Create a sandbox

@@ -5,20 +5,19 @@ use sandbar_api::{SecretInfo, SecretList, SetSecret};
 use sandbar_engine::Engine;
 use serde::Deserialize;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    App,
     extract::{Path, SecretJson},
     problem::Result,
+    registry::{Routes, routes},
 };
 
-pub(super) fn listed() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(list))
+pub(super) fn listed() -> Routes {
+    Routes::default().routes(routes!(list))
 }
 
-pub(super) fn managed() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(set, remove))
+pub(super) fn managed() -> Routes {
+    Routes::default().routes(routes!(set, remove))
 }
 
 #[derive(Deserialize, IntoParams)]

@@ -8,21 +8,20 @@ use axum::{
 use sandbar_api::{Code, CreateSession, Problem, Process, RestartSession, Session, SessionPage};
 use sandbar_engine::{Engine, SessionOutcome, SessionQuery};
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     SessionPath,
     sandboxes::{idempotency_key, made},
 };
 use crate::{
-    App,
     access::Calling,
     extract::{Json, Path, Query},
     problem::{Result, bad_request},
+    registry::{Routes, routes},
 };
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(create, list)).routes(routes!(get, delete)).routes(routes!(restart))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(create, list)).routes(routes!(get, delete)).routes(routes!(restart))
 }
 
 /// Create a session

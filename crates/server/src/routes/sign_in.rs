@@ -5,32 +5,30 @@ use std::time::Duration;
 use axum::{
     extract::State,
     http::{HeaderName, StatusCode, header},
-    response::{AppendHeaders, IntoResponse},
+    response::AppendHeaders,
     routing::get,
 };
 use sandbar_api::{CreateToken, HumanDuration, Role};
 use serde::Deserialize;
 use utoipa::ToSchema;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{App, access, extract::BriefJson, headers::PAGE_POLICY, problem::Result};
+use super::page::{css, html, javascript};
+use crate::{
+    App, access,
+    extract::BriefJson,
+    problem::Result,
+    registry::{Routes, routes},
+};
 
 /// How long a browser stays signed in.
 const SIGNED_IN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default()
+pub(super) fn routes() -> Routes {
+    Routes::default()
         .routes(routes!(login))
-        .route("/", get(|| page("text/html; charset=utf-8", include_str!("../pages/index.html"))))
-        .route(
-            "/static/sign-in.js",
-            get(|| page("text/javascript; charset=utf-8", include_str!("../pages/sign-in.js"))),
-        )
-        .route("/static/style.css", get(|| page("text/css; charset=utf-8", include_str!("../pages/style.css"))))
-}
-
-async fn page(content_type: &'static str, text: &'static str) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, content_type), (header::CONTENT_SECURITY_POLICY, PAGE_POLICY)], text)
+        .route("/", get(async || html(include_str!("../pages/index.html"))))
+        .route("/static/sign-in.js", get(async || javascript(include_str!("../pages/sign-in.js"))))
+        .route("/static/style.css", get(async || css(include_str!("../pages/style.css"))))
 }
 
 #[derive(Deserialize, ToSchema)]

@@ -8,22 +8,17 @@ use sandbar_api::{CreateSnapshot, Fork, Forked, Snapshot, SnapshotList};
 use sandbar_engine::Engine;
 use serde::Deserialize;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::SandboxPath;
 use crate::{
-    App,
     access::Calling,
     extract::{Json, Path},
     problem::Result,
+    registry::{Routes, routes},
 };
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default()
-        .routes(routes!(create))
-        .routes(routes!(list))
-        .routes(routes!(get, delete))
-        .routes(routes!(fork))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(create)).routes(routes!(list)).routes(routes!(get, delete)).routes(routes!(fork))
 }
 
 #[derive(Deserialize, IntoParams)]

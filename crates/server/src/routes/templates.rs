@@ -5,12 +5,15 @@ use sandbar_api::{Template, TemplateList};
 use sandbar_engine::Engine;
 use serde::Deserialize;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{App, extract::Path, problem::Result};
+use crate::{
+    extract::Path,
+    problem::Result,
+    registry::{Routes, routes},
+};
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(list)).routes(routes!(get))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(list)).routes(routes!(get))
 }
 
 #[derive(Deserialize, IntoParams)]

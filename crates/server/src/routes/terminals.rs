@@ -13,20 +13,19 @@ use sandbar_api::{ScreenFormat, ScreenView, Transcript};
 use sandbar_engine::{Engine, Look};
 use serde::Deserialize;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::ProcessPath;
 use crate::{
-    App,
     extract::{Path, Query},
     problem::Result,
+    registry::{Routes, routes},
 };
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const RECORDING: HeaderValue = HeaderValue::from_static("application/x-asciicast");
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(screen)).routes(routes!(transcript)).routes(routes!(recording))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(screen)).routes(routes!(transcript)).routes(routes!(recording))
 }
 
 #[derive(Deserialize, IntoParams)]

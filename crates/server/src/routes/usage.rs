@@ -6,18 +6,17 @@ use sandbar_api::{Problem, SessionUsage, UsageBy, UsageReport};
 use sandbar_engine::{Engine, UsageAsked};
 use serde::Deserialize;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::SessionPath;
 use crate::{
-    App,
     access::Calling,
     extract::{Path, Query},
     problem::{Result, bad_request},
+    registry::{Routes, routes},
 };
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(usage)).routes(routes!(session))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(usage)).routes(routes!(session))
 }
 
 #[derive(Deserialize, IntoParams)]

@@ -5,16 +5,15 @@ use sandbar_api::{CreateWebhook, NewWebhook, Webhook, WebhookList, WebhookTest};
 use sandbar_engine::Engine;
 use serde::Deserialize;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    App,
     extract::{Path, SecretJson},
     problem::Result,
+    registry::{Routes, routes},
 };
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(add, list)).routes(routes!(show, remove)).routes(routes!(test))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(add, list)).routes(routes!(show, remove)).routes(routes!(test))
 }
 
 #[derive(Deserialize, IntoParams)]

@@ -10,7 +10,6 @@ use sandbar_api::{Code, HumanDuration, Problem, Role, SessionId, Workspace, work
 use sandbar_engine::{Caller, Engine, NewConversation};
 use serde::Deserialize;
 use utoipa::IntoParams;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::SessionPath;
 use crate::{
@@ -18,10 +17,11 @@ use crate::{
     access::{Calling, Channel},
     extract::{Path, Query},
     problem::{Refused, Result, bad_request},
+    registry::{Routes, routes},
 };
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(routes!(provide, look, delete))
+pub(super) fn routes() -> Routes {
+    Routes::default().routes(routes!(provide, look, delete))
 }
 
 /// Where the server was called, which is where its tools are; or why that cannot be said.

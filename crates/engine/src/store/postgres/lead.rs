@@ -8,7 +8,7 @@ mod watch;
 
 use std::sync::Arc;
 
-use sqlx::{migrate::Migrator, postgres::PgConnectOptions};
+use sqlx::postgres::PgConnectOptions;
 use tokio::{
     sync::watch as channel,
     time::{Duration, sleep},
@@ -19,11 +19,12 @@ use super::{
     Connection, columns, fault,
     open::{self, Use},
 };
-use crate::{clock, store::Result};
+use crate::{
+    clock,
+    store::{Result, migrations},
+};
 
 pub use self::watch::watch;
-
-static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 
 /// Of advisory locks in the database; nobody else may use this number there.
 const LOCK: i64 = 0x5361_6e64_6261_7201;
@@ -130,13 +131,13 @@ async fn lock(connection: &mut Connection) -> Result<bool> {
 /// With the lock: shuts earlier leaders out, then brings the database up to date. Only a leader may do that: another
 /// version may have led until now.
 async fn take_over(options: PgConnectOptions, mut connection: Connection, about: &Leader) -> Result<Lead> {
-    let known = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0);
+    let known = migrations::POSTGRES.iter().map(|migration| migration.version).max().unwrap_or(0);
     let is_new: bool =
         sqlx::query_scalar("SELECT to_regclass('leadership') IS NULL").fetch_one(&mut connection).await?;
     if !is_new {
         count_on(&mut connection, about).await?;
     }
-    let migrated = MIGRATIONS.run_direct(None, &mut connection, false).await;
+    let migrated = migrations::POSTGRES.run_direct(None, &mut connection, false).await;
     migrated.map_err(|error| fault::migration(error, known))?;
     let epoch = count_on(&mut connection, about).await?;
     let (lost, release) = (channel::Sender::new(false), CancellationToken::new());

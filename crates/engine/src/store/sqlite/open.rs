@@ -11,7 +11,6 @@ use std::{
 use sandbar_api::ProcessId;
 use sqlx::{
     ConnectOptions as _, SqliteConnection,
-    migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use tokio::sync::watch;
@@ -22,9 +21,7 @@ use super::{
     turns::Turns,
     writer::{self, Writer},
 };
-use crate::store::{Error, Result, ballast::Ballast, output::Output};
-
-pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+use crate::store::{Error, Result, ballast::Ballast, migrations, output::Output};
 
 /// It holds environments and digests of tokens: nobody's but the owner's.
 const OWNER_ONLY: u32 = 0o600;
@@ -103,9 +100,9 @@ async fn connect(home: &Path) -> Result<(SqliteConnection, SqliteConnectOptions,
         .pragma("cache_size", "-2000")
         .statement_cache_capacity(48);
     let mut connection = writing.connect().await?;
-    let known = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or(0);
+    let known = migrations::SQLITE.iter().map(|migration| migration.version).max().unwrap_or(0);
     // `run` is the same for an executor of any kind, and for that its future is not `Send`.
-    let migrated = MIGRATIONS.run_direct(None, &mut connection, false).await;
+    let migrated = migrations::SQLITE.run_direct(None, &mut connection, false).await;
     migrated.map_err(|error| fault::migration(error, known))?;
     let newest = writer::newest(&mut connection).await?;
     Ok((connection, writing, newest))

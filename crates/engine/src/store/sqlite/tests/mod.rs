@@ -10,7 +10,7 @@ use sandbar_api::{
 use sqlx::{ConnectOptions as _, SqliteConnection, migrate::Migrator, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
-use super::{SqliteStore, open::MIGRATIONS};
+use super::SqliteStore;
 use crate::store::{
     ApprovalStore as _, Error, GateStore as _, Result, SecretStore as _, SessionStore as _, Store as _,
     suite::{
@@ -146,7 +146,8 @@ async fn what_an_older_version_wrote_is_read() -> Outcome {
     let home = directory();
     let mut raw =
         SqliteConnectOptions::new().filename(home.path("sandbar.db")).create_if_missing(true).connect().await?;
-    let before: Vec<_> = MIGRATIONS.iter().filter(|migration| migration.version < 8).cloned().collect();
+    let before: Vec<_> =
+        crate::store::migrations::SQLITE.iter().filter(|migration| migration.version < 8).cloned().collect();
     Migrator { migrations: before.into(), ..Migrator::DEFAULT }.run_direct(None, &mut raw, false).await?;
     let [living, deleted] = [1, 2].map(|number| SessionId::from_parts(number, [1; 10]));
     for (session, deleted_at) in [(&living, None), (&deleted, Some(9))] {
