@@ -10,7 +10,7 @@ use crate::{
     support::{Outcome, cluster::Cluster, done, installed},
 };
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kubernetes/sdk.py");
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/kubernetes/sdk.py");
 
 /// A template whose pods run the guest for these clients, and a pool of it.
 fn objects(cluster: &Cluster) -> [Value; 2] {

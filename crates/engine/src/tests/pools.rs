@@ -199,7 +199,8 @@ async fn a_name_that_is_taken_costs_no_member() -> Tested {
     let refused = bed.engine.create(&owner(), request, None).await.map_err(|problem| problem.code);
     assert_eq!(refused.err(), Some(Code::BadRequest));
     assert_eq!(bed.warm("default", 2).await?, before);
-    assert_eq!(bed.made().await?.len(), 3);
+    // On a slow host the place of a member that was tried is filled before it is given back; the surplus goes.
+    soon(|| async { bed.made().await.ok().filter(|made| made.len() == 3) }).await?;
     assert!(bed.provider.bound.lock().map_err(|_| "poisoned")?.is_empty());
     bed.slow_down();
     assert!(before.contains(&bed.any().await?.id), "it can still be claimed");
