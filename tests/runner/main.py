@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import report
 from .jobs import Runner
+from .postgres import Postgres
 from .programs import ROOT, Built, tests_of
 from .user import Ordinary
 
@@ -46,7 +47,8 @@ def main(arguments):
     # What begins last ends last: the longest begin first, and those that nobody has measured before them.
     tests.sort(key=lambda test: -times.get(test.title, 1e9))
     begun = time.monotonic()
-    results = run(tests * asked.repeat, asked, built)
+    with Postgres({test.program for test in tests}):
+        results = run(tests * asked.repeat, asked, built)
     times.update({result.test: round(result.seconds, 2) for result in results})
     TIMES.parent.mkdir(parents=True, exist_ok=True)
     TIMES.write_text(json.dumps(times))

@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_home_has_one_server_and_one_owner() {
-        let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        let directory = sandbar_test_harness::scratch().unwrap_or_else(|error| panic!("{error}"));
         let home = directory.path().join("a/home");
         let lock = prepare(&home).unwrap_or_else(|error| panic!("{error}"));
         let mode = fs::metadata(&home).map(|metadata| metadata.permissions().mode() & 0o777).ok();
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_home_that_others_may_write_to_or_that_is_a_file_is_refused() {
-        let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        let directory = sandbar_test_harness::scratch().unwrap_or_else(|error| panic!("{error}"));
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap_or_else(|e| panic!("{e}"));
         assert!(matches!(prepare(directory.path()), Err(OpenError::HomeExposed { mode: 0o777, .. })));
         let file = directory.path().join("file");
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn another_boot_is_noticed_once() {
-        let directory = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        let directory = sandbar_test_harness::scratch().unwrap_or_else(|error| panic!("{error}"));
         let home = directory.path();
         assert!(same_boot(home).is_ok_and(|same| !same), "nothing is known yet");
         record_boot(home).unwrap_or_else(|error| panic!("{error}"));

@@ -42,7 +42,7 @@ impl Bench {
     }
 
     async fn with(providers: Vec<Arc<dyn Provider>>) -> Self {
-        let home = TempDir::new().unwrap();
+        let home = sandbar_test_harness::scratch().unwrap();
         let config = Config { home: home.path().to_owned(), providers, asks: true };
         let engine = Engine::open(config).await.unwrap();
         let app = App::new(engine, Site::new("127.0.0.1:7227".parse().unwrap(), false), "test").unwrap();

@@ -240,8 +240,11 @@ fn remount() -> Got {
     Ok(format!("{place} is no longer read-only"))
 }
 
+/// With what is mounted below: in a user namespace the kernel refuses to bind a place without it, and whoever runs beside
+/// the control may have mounted something there.
 fn bind_over() -> Got {
-    let over = call(libc::SYS_mount, &mut [Text(c"/tmp"), Text(c"/usr/bin"), N(0), N(libc::MS_BIND), N(0)]);
+    const BIND: u64 = libc::MS_BIND | libc::MS_REC;
+    let over = call(libc::SYS_mount, &mut [Text(c"/tmp"), Text(c"/usr/bin"), N(0), N(BIND), N(0)]);
     reached(over, &[])
 }
 

@@ -5,7 +5,9 @@
 mod endurance;
 mod missing;
 mod program;
+mod scratch;
 
 pub use endurance::endurance;
 pub use missing::{is_ci, missing, not_run, partly_not_run};
 pub use program::{Outcome, Test, main};
+pub use scratch::scratch;

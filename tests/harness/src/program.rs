@@ -72,12 +72,13 @@ struct Count {
     not_run: u32,
 }
 
-/// As many at once as there are processors: most of a test's time is spent waiting.
+/// As many at once as the built-in harness runs.
 fn each_in_its_own_process(names: Vec<String>) -> ExitCode {
     let names = Mutex::new(names.into_iter());
     let count = Mutex::new(Count::default());
     let next = || names.lock().ok()?.next();
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let asked = std::env::var("RUST_TEST_THREADS").ok().and_then(|text| text.parse().ok());
+    let workers = asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {

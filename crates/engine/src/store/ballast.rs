@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn it_is_given_in_pieces_and_comes_back() -> io::Result<()> {
-        let home = tempfile::tempdir()?;
+        let home = sandbar_test_harness::scratch()?;
         let mut ballast = Ballast::find(home.path())?;
         assert!(!ballast.is_whole() && !ballast.give());
         assert!(ballast.refill()?);

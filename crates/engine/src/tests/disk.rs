@@ -15,7 +15,7 @@ pub(crate) struct SmallDisk(TempDir);
 impl SmallDisk {
     /// None, said by name, where the test may not mount.
     pub(crate) fn new(test: &str) -> std::io::Result<Option<Self>> {
-        let directory = tempfile::tempdir()?;
+        let directory = sandbar_test_harness::scratch()?;
         match mount("tmpfs", directory.path(), "tmpfs", MountFlags::empty(), Some(c"size=8m")) {
             Ok(()) => Ok(Some(Self(directory))),
             Err(error) => {

@@ -73,7 +73,7 @@ pub(super) fn free() -> Settlement {
 #[tokio::test]
 async fn fifty_at_once_never_pass_a_small_budget() -> Tested {
     const LIMIT: u64 = 20_000;
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     let books = Arc::new(Books::open(home.path()).await?);
     let session = books.session("a", None).await?;
     books.limit(&session, LIMIT).await?;
@@ -142,7 +142,7 @@ async fn fifty_at_once_never_pass_a_small_budget() -> Tested {
 
 #[tokio::test]
 async fn a_child_spends_what_all_above_it_have() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     let books = Books::open(home.path()).await?;
     let top = books.session("top", None).await?;
     let middle = books.session("middle", Some(&top)).await?;
@@ -201,7 +201,7 @@ async fn a_child_spends_what_all_above_it_have() -> Tested {
 
 #[tokio::test]
 async fn a_rate_is_kept_across_a_restart() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     let books = Books::open(home.path()).await?;
     let session = books.session("a", None).await?;
     books.ledger.set_budget(&session, &SetBudget { per_minute: Some(100), ..SetBudget::default() }).await?;
@@ -229,7 +229,7 @@ async fn a_rate_is_kept_across_a_restart() -> Tested {
 /// A bound that was computed while nothing held is only an estimate.
 #[tokio::test]
 async fn what_was_planned_before_a_budget_came_is_planned_again() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     let books = Books::open(home.path()).await?;
     let top = books.session("a", None).await?;
     let low = books.session("b", Some(&top)).await?;
@@ -257,7 +257,7 @@ async fn what_was_planned_before_a_budget_came_is_planned_again() -> Tested {
 /// Where any model is passed on, a sandbox could write books full of its name.
 #[tokio::test]
 async fn names_are_kept_short() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     let books = Books::open(home.path()).await?;
     let session = books.session("a", None).await?;
     let _known = books.ledger.know(&session).await?;
@@ -280,7 +280,7 @@ async fn names_are_kept_short() -> Tested {
 /// The store never heard of it: the server died before it came to that.
 #[tokio::test]
 async fn what_only_the_journal_has_stands_too() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     let books = Books::open(home.path()).await?;
     let session = books.session("a", None).await?;
     let _known = books.ledger.know(&session).await?;
@@ -291,7 +291,7 @@ async fn what_only_the_journal_has_stands_too() -> Tested {
     books.ledger.flush().await;
     assert_eq!(books.store.held_calls().await?.len(), 1);
     assert_eq!(std::fs::metadata(&journal)?.len(), 0, "the store has it");
-    let other = tempfile::tempdir()?;
+    let other = sandbar_test_harness::scratch()?;
     let before = Books::open(other.path()).await?;
     before.close().await;
     std::fs::write(other.path().join("ledger-7.journal"), text)?;
@@ -306,7 +306,7 @@ async fn what_only_the_journal_has_stands_too() -> Tested {
 /// A server that dies leaves calls held: they may have been made, so they stand.
 #[tokio::test]
 async fn what_a_dead_server_held_stands_estimated() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     let books = Books::open(home.path()).await?;
     let top = books.session("top", None).await?;
     let session = books.session("a", Some(&top)).await?;

@@ -55,14 +55,14 @@ struct Bed {
 
 impl Bed {
     async fn new() -> Result<Self, Box<dyn std::error::Error>> {
-        let place = tempfile::tempdir()?;
+        let place = sandbar_test_harness::scratch()?;
         let home = place.path().to_owned();
         Ok(Self { _place: Some(place), ..Self::at(home).await? })
     }
 
     /// Whose provider calls itself that.
     async fn of(provider: &'static str) -> Result<Self, Box<dyn std::error::Error>> {
-        let place = tempfile::tempdir()?;
+        let place = sandbar_test_harness::scratch()?;
         let home = place.path().to_owned();
         let provider = Scripted::called(provider, home.clone());
         let engine = Self::open(&home, &provider).await?;

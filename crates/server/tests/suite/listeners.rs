@@ -46,7 +46,7 @@ struct Place {
 
 impl Place {
     async fn new() -> Self {
-        let directory = TempDir::new().unwrap();
+        let directory = sandbar_test_harness::scratch().unwrap();
         let home = directory.path().join("home");
         let engine = Engine::open(Config { home, providers: Vec::new(), asks: true }).await.unwrap();
         Self { directory, engine }

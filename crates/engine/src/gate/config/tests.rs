@@ -61,7 +61,7 @@ fn read(text: &str, home: &Path) -> (Catalogue, Settings) {
 
 #[test]
 fn all_that_can_be_said_is_read() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     fs::write(home.path().join("corporate-ca.pem"), ROOTS)?;
     let (catalogue, settings) = read(FULL, home.path());
     assert_eq!(
@@ -310,7 +310,7 @@ fn now(config: &Config) -> Arc<Loaded> {
 
 #[test]
 fn a_change_takes_effect_and_a_mistake_does_not() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     let gateway = home.path().join(GATEWAY);
     let config = Config::open(home.path())?;
     let first = config.current();
@@ -345,7 +345,7 @@ fn a_change_takes_effect_and_a_mistake_does_not() -> Tested {
 
 #[test]
 fn a_change_of_the_roots_is_seen() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     let roots = home.path().join("ca.pem");
     fs::write(&roots, ROOTS)?;
     fs::write(home.path().join(GATEWAY), "[network]\nroots = \"ca.pem\"")?;
@@ -367,7 +367,7 @@ fn a_change_of_the_roots_is_seen() -> Tested {
 
 #[test]
 fn a_start_with_mistakes_is_refused() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     fs::write(home.path().join(GATEWAY), "[model.m]\nupstream = \"x\"")?;
     fs::write(home.path().join(SETS), [0xff])?;
     match Config::open(home.path()) {
@@ -388,7 +388,7 @@ fn a_start_with_mistakes_is_refused() -> Tested {
 
 #[test]
 fn roots_lie_beside_the_file_itself() -> Tested {
-    let (theirs, home) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let (theirs, home) = (sandbar_test_harness::scratch()?, sandbar_test_harness::scratch()?);
     fs::write(theirs.path().join("ca.pem"), ROOTS)?;
     fs::write(theirs.path().join(GATEWAY), "[network]\nroots = \"ca.pem\"")?;
     std::os::unix::fs::symlink(theirs.path().join(GATEWAY), home.path().join(GATEWAY))?;

@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_the_database_has_not_is_found_again() -> io::Result<()> {
-        let home = tempfile::tempdir()?;
+        let home = sandbar_test_harness::scratch()?;
         let (journal, left) = Journal::open(home.path())?;
         assert!(left.calls.is_empty());
         let calls = [call(1), call(2)];
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn files_go_when_the_database_has_them_all() -> io::Result<()> {
-        let home = tempfile::tempdir()?;
+        let home = sandbar_test_harness::scratch()?;
         let (journal, _) = Journal::open(home.path())?;
         let mut numbers = Vec::new();
         while numbers.last().is_none_or(|number| *number < 4) {

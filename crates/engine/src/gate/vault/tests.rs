@@ -26,7 +26,7 @@ fn refused(home: &Path) -> String {
 
 #[test]
 fn what_is_sealed_opens_with_the_same_key_in_the_same_place_only() -> Tested {
-    let (home, other) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let (home, other) = (sandbar_test_harness::scratch()?, sandbar_test_harness::scratch()?);
     let vault = Vault::open(home.path())?;
     let sealed = vault.seal("secret:A", b"hunter2")?;
     assert!(!sealed.windows(7).any(|window| window == b"hunter2"));
@@ -48,7 +48,7 @@ fn what_is_sealed_opens_with_the_same_key_in_the_same_place_only() -> Tested {
 
 #[test]
 fn the_key_is_its_owners_alone() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     Vault::open(home.path())?;
     let path = home.path().join(KEY_FILE);
     let found = fs::metadata(&path)?;
@@ -64,7 +64,7 @@ fn the_key_is_its_owners_alone() -> Tested {
 
 #[test]
 fn what_is_no_key_is_refused_and_left_as_it_is() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     let path = home.path().join(KEY_FILE);
     for length in [0, 31, 33] {
         fs::write(&path, vec![7; length])?;
@@ -84,7 +84,7 @@ fn what_is_no_key_is_refused_and_left_as_it_is() -> Tested {
 
 #[test]
 fn half_a_key_of_a_crash_is_not_taken_for_one() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     fs::write(home.path().join("secret.key.new"), "half")?;
     let sealed = Vault::open(home.path())?.seal("c", b"x")?;
     assert_eq!(Vault::open(home.path())?.unseal("c", &sealed)?.as_slice(), b"x");
@@ -93,7 +93,7 @@ fn half_a_key_of_a_crash_is_not_taken_for_one() -> Tested {
 
 #[test]
 fn placeholders_are_words_of_their_own() -> Tested {
-    let (home, other) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let (home, other) = (sandbar_test_harness::scratch()?, sandbar_test_harness::scratch()?);
     let vault = Vault::open(home.path())?;
     let (one, two) = (SandboxId::from_parts(1, [1; 10]), SandboxId::from_parts(2, [1; 10]));
     let word = vault.placeholder(&one, "TOKEN");
@@ -112,7 +112,7 @@ fn placeholders_are_words_of_their_own() -> Tested {
 
 #[test]
 fn a_key_of_others_is_taken_once_and_never_replaces_one() -> Tested {
-    let (home, elsewhere) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let (home, elsewhere) = (sandbar_test_harness::scratch()?, sandbar_test_harness::scratch()?);
     let (file, link) = (elsewhere.path().join("data"), elsewhere.path().join("key"));
     fs::write(&file, [7; 32])?;
     symlink(&file, &link)?;

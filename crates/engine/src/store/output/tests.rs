@@ -27,7 +27,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> std::io::Result<Self> {
-        Ok(Self { home: tempfile::tempdir()?, process: ProcessId::from_parts(1, [1; 10]) })
+        Ok(Self { home: sandbar_test_harness::scratch()?, process: ProcessId::from_parts(1, [1; 10]) })
     }
 
     fn open(&self) -> Result<Output> {

@@ -77,7 +77,7 @@ fn impatient(in_all: TimeDelta) -> Patience {
 
 impl Bed {
     async fn new(kinds: &[&str]) -> Result<Self, Box<dyn std::error::Error>> {
-        let home = tempfile::tempdir()?;
+        let home = sandbar_test_harness::scratch()?;
         let store = Arc::new(SqliteStore::open(home.path()).await?);
         let id = ids::webhook(clock::now())?;
         let webhook = Webhook {

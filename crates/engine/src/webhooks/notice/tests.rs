@@ -47,7 +47,7 @@ async fn told(store: &SqliteStore) -> Result<Vec<Value>, Box<dyn std::error::Err
 
 #[tokio::test]
 async fn a_terminals_question_is_told_without_screen_command_keys_and_answer() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     let store = SqliteStore::open(home.path()).await?;
     let row = new_sandbox("one");
     let sandbox = row.row.sandbox.id.clone();
@@ -88,7 +88,7 @@ async fn a_terminals_question_is_told_without_screen_command_keys_and_answer() -
 
 #[tokio::test]
 async fn a_requests_path_is_not_told_and_a_connections_question_is() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     let store = SqliteStore::open(home.path()).await?;
     let row = new_sandbox("one");
     let sandbox = row.row.sandbox.id.clone();
@@ -115,7 +115,7 @@ async fn a_requests_path_is_not_told_and_a_connections_question_is() -> Tested {
 
 #[tokio::test]
 async fn of_all_else_only_whose_it_is_is_told() -> Tested {
-    let home = tempfile::tempdir()?;
+    let home = sandbar_test_harness::scratch()?;
     let store = SqliteStore::open(home.path()).await?;
     let row = new_sandbox("one");
     let (sandbox, session) = (row.row.sandbox.id.clone(), row.row.sandbox.session.clone());

@@ -196,7 +196,7 @@ impl Bench {
     /// With a sandbox called `box`, whose files are the host's.
     pub(crate) async fn new() -> Self {
         tracing::subscriber::set_global_default(Log).unwrap();
-        let directory = TempDir::new().unwrap();
+        let directory = sandbar_test_harness::scratch().unwrap();
         let home = directory.path().join("home");
         let provider = Arc::new(Bare {
             root: directory.path().to_owned(),

@@ -16,6 +16,8 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, postgres::PgConn
 type Made<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const NOBODY: &str = "65534";
+/// The directory of a server that `tests/run` keeps for all tests: one for each of them would take longer than they do.
+const RUNNERS: &str = "SANDBAR_TEST_POSTGRES";
 
 pub(crate) struct Cluster {
     directory: PathBuf,
@@ -33,7 +35,7 @@ struct Running {
 /// Of all tests that do not stop it; None, said by name, where there is no PostgreSQL.
 pub(crate) fn shared() -> Option<&'static Cluster> {
     static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
-    let cluster = SHARED.get_or_init(Cluster::start);
+    let cluster = SHARED.get_or_init(|| Cluster::of_the_runner().or_else(Cluster::start));
     if cluster.is_none() {
         let test = std::thread::current().name().unwrap_or("a test on PostgreSQL").to_owned();
         // Not by the macro, whose words a test runner keeps to itself.
@@ -50,10 +52,15 @@ fn programs() -> Option<PathBuf> {
 }
 
 impl Cluster {
+    fn of_the_runner() -> Option<Self> {
+        let directory = PathBuf::from(std::env::var_os(RUNNERS)?);
+        Some(Self { directory, programs: programs()?, running: None })
+    }
+
     /// None where there is none installed; panics where one is and does not work.
     pub(crate) fn start() -> Option<Self> {
         let programs = programs()?;
-        let made = tempfile::Builder::new().prefix("sandbar-pg-").tempdir().and_then(|directory| {
+        let made = sandbar_test_harness::scratch().and_then(|directory| {
             // It is given to another user, and removed by the shell.
             let path = directory.keep();
             std::os::unix::fs::chown(&path, Some(65534), Some(65534)).or_else(|error| match is_root() {
@@ -168,7 +175,7 @@ impl Cluster {
     /// A new database, and its URL.
     pub(crate) async fn database(&self) -> Made<String> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         self.execute(&format!("CREATE DATABASE {name} TEMPLATE template0")).await?;
         Ok(self.url("postgres", &name))
     }

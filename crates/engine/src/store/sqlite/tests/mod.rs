@@ -22,7 +22,7 @@ use crate::store::{
 struct Directory(TempDir);
 
 fn directory() -> Directory {
-    Directory(tempfile::tempdir().unwrap_or_else(|error| panic!("no directory for the test: {error}")))
+    Directory(sandbar_test_harness::scratch().unwrap_or_else(|error| panic!("no directory for the test: {error}")))
 }
 
 impl Directory {
