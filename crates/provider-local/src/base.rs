@@ -15,7 +15,7 @@ use sandbar_provider::Error;
 use crate::uids::WORKLOAD;
 
 /// Raised when the skeleton below changes.
-const EDITION: u32 = 2;
+const EDITION: u32 = 3;
 
 /// Of the host's `/etc`: files that programs need and nobody minds showing, copied. Everything else is not there.
 const COPIED: &[&str] = &[
@@ -164,7 +164,10 @@ fn build(base: &Path, chowns: bool) -> io::Result<()> {
         // Empty: there is no resolver inside, and a program that tries should learn so at once.
         ("resolv.conf", ""),
     ] {
-        fs::write(base.join("etc").join(name), text)?;
+        let path = base.join("etc").join(name);
+        fs::write(&path, text)?;
+        // Said because of the umask.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
     }
     symlink("/proc/self/mounts", base.join("etc/mtab"))?;
     symlink("/run", base.join("var/run"))?;

@@ -65,17 +65,18 @@ pub(crate) struct Record {
 /// Makes the directory of a new sandbox, or finishes one that a crash left.
 pub(crate) fn make(local: &Path, path: &Path, record: &Record, spec: &Spec) -> Result<(), Error> {
     let failed = |error| disk(path, "make the sandbox's directory", error);
-    directory(path, None).map_err(failed)?;
+    passable(path, None).map_err(failed)?;
     match record.data {
         Data::Plain => furnish(path, record, spec).map_err(failed)?,
         Data::Subvolume => {
             let parent = fs::File::open(path).map_err(failed)?;
             sys::make_subvolume(&parent, DATA).map_err(failed)?;
+            passable(&path.join(DATA), None).map_err(failed)?;
             furnish(&path.join(DATA), record, spec).map_err(failed)?;
         }
         Data::Image => {
             // A place to mount it.
-            directory(&path.join(DATA), None).map_err(failed)?;
+            passable(&path.join(DATA), None).map_err(failed)?;
             let size = spec.limits.disk.map_or(0, |disk| disk.0);
             disk::make(local, &path.join(disk::IMAGE), size)?;
         }
@@ -113,7 +114,7 @@ fn workspace_owner(uids: Uids, user: User) -> Option<u32> {
 fn furnish(path: &Path, record: &Record, spec: &Spec) -> io::Result<()> {
     furniture(record.uids, record.layers.len(), spec.user, &spec.root)
         .into_iter()
-        .try_for_each(|(name, owner)| directory(&path.join(name), owner))
+        .try_for_each(|(name, owner)| passable(&path.join(name), owner))
 }
 
 /// `None` when the directory is not there or was never finished.
@@ -219,12 +220,12 @@ fn image(path: &str) -> Result<PathBuf, Error> {
     }
 }
 
-fn directory(path: &Path, owner: Option<u32>) -> io::Result<()> {
+/// Makes a directory that the sandbox's uids can pass, whatever the umask; the home above it keeps everybody else out.
+pub(crate) fn passable(path: &Path, owner: Option<u32>) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // Passable for the sandbox's uids; the directory above keeps everybody else out.
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
     if owner.is_some() {
         chown(path, owner, owner)?;

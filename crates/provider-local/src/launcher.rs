@@ -37,6 +37,8 @@ pub(crate) const GATE: &str = "gate.sock";
 pub fn main() -> ! {
     let control = sys::inherited(CONTROL);
     let with_parent = std::env::var_os(WITH_PARENT).map(PathBuf::from);
+    // All it makes is seen inside a sandbox by another user, whatever the operator's umask is.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     sys::ignore_children();
     let mut children = Vec::new();
     let served = serve(&control, with_parent.is_some().then_some(&mut children));

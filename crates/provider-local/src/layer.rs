@@ -50,7 +50,7 @@ pub(crate) struct Layers {
 impl Layers {
     pub(crate) fn open(local: &Path) -> io::Result<Self> {
         let directory = local.join(DIRECTORY);
-        fs::create_dir_all(&directory)?;
+        directory::passable(&directory, None)?;
         let layers = Self { directory, begun: Mutex::default(), carried: Mutex::default() };
         for id in layers.ids()? {
             // One that cannot be read is told of when it is needed.
@@ -105,7 +105,7 @@ impl Layers {
         let path = self.path(id);
         self.begun().insert(id.clone());
         erase(&path)?;
-        fs::create_dir(&path)?;
+        directory::passable(&path, None)?;
         Ok(path)
     }
 

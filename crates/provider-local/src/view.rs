@@ -142,7 +142,6 @@ pub(crate) fn build(launch: &Launch, made: Vec<OwnedFd>) -> Result<(), Failure> 
     pivot().map_err(at(Step::Pivot, "pivot into the root"))?;
 
     // From here on every path, whatever a sandbox has put in its way, leads to something inside.
-    rustix::process::umask(Mode::from_raw_mode(0o022));
     if launch.root == RootKind::Image {
         image_parts(launch.uids).map_err(at(Step::Root, "complete the image's root"))?;
     }

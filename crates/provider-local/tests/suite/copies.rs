@@ -11,6 +11,7 @@ use crate::{Home, is_root, made, needs_root, said, spec};
 pub(crate) fn cases() -> Vec<Case<Home>> {
     let mut cases = cases![
         a_snapshot_outlives_its_origin,
+        an_operators_umask_is_not_felt_by_copies,
         layers_stack_and_go_in_any_order,
         a_running_sandbox_is_not_copied_unless_it_stands_still,
         a_warm_sandbox_takes_a_name_and_a_workspace,
@@ -43,6 +44,11 @@ async fn keep(provider: &dyn Provider, spec: &Spec, id: &SnapshotId) -> Outcome 
 const WRITE: &str = "cd /workspace; echo one > kept; mkdir -p d/e; echo two > d/e/f; ln -s kept link; chmod 0 d/e/f; \
                      echo rc > ~/rc; echo x > gone; echo ok";
 const READ: &str = "cd /workspace; cat kept link ~/rc; stat -c '%a %u' d/e/f; ls -d gone 2>/dev/null";
+
+async fn an_operators_umask_is_not_felt_by_copies(home: &Home) -> Outcome {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    a_snapshot_outlives_its_origin(home).await
+}
 
 async fn a_snapshot_outlives_its_origin(home: &Home) -> Outcome {
     let (provider, origin) = (home.open().await?, spec("origin"));

@@ -17,6 +17,7 @@ pub(crate) fn cases() -> Vec<Case<Home>> {
         a_fork_bomb_is_held_and_noticed,
         a_disk_filler_finds_an_end,
         disks_of_one_size_are_made_at_once,
+        an_operators_umask_is_not_felt_on_a_limited_disk,
         frozen_processes_stand_still,
     ];
     cases.extend(root.into_iter().map(|case| Case { not_here: needs_groups, ..case }));
@@ -32,6 +33,11 @@ fn needs_groups() -> Option<String> {
 
 fn limited(name: &str, limits: Limits) -> Spec {
     Spec { limits, ..spec(name) }
+}
+
+async fn an_operators_umask_is_not_felt_on_a_limited_disk(home: &Home) -> Outcome {
+    let limits = Limits { disk: Some(HumanSize(64 << 20)), ..Limits::default() };
+    crate::seen_with_a_tight_umask(home, limited("umask", limits)).await
 }
 
 async fn started(home: &Home, spec: &Spec) -> Result<(std::sync::Arc<dyn Provider>, sandbar_provider::Guest), String> {

@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         the_hosts_private_files_are_not_there,
         closed_system_calls_are_closed,
         nothing_of_the_host_is_left_after_destroy,
+        an_operators_umask_is_not_felt_inside,
     ]);
     cases.extend(layers::cases());
     cases.extend(limits::cases());
@@ -203,6 +204,17 @@ async fn nothing_set_user_id_comes_out_of_a_bound_workspace(home: &Home) -> Outc
     let control = control.map_err(|error| error.to_string())?;
     let through = "chmod through\nsetgid through\nopen through\nmknod through\nplain through\n";
     same("control", &String::from_utf8_lossy(&control.stdout).as_ref(), &through)
+}
+
+async fn an_operators_umask_is_not_felt_inside(home: &Home) -> Outcome {
+    seen_with_a_tight_umask(home, spec("umask")).await
+}
+
+async fn seen_with_a_tight_umask(home: &Home, spec: Spec) -> Outcome {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let script = "head -n 1 /etc/passwd; cd /tmp; echo written > file; cat file; stat -c %a / /etc/hosts";
+    let seen = inside(home, &spec, script).await?;
+    same("seen inside", &seen.as_str(), &"root:x:0:0:root:/root:/bin/sh\nwritten\n755\n644\n")
 }
 
 /// Where there is one uid only, it is the guest's too: what the kernel grants an equal must be closed one by one.
