@@ -45,7 +45,7 @@ pub struct Fork {
     pub name: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Deleted this long after the fork; the template's when absent.
+    /// Deleted this long after the fork; when absent, together with its origin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<HumanDuration>,
 }

@@ -130,7 +130,7 @@ async fn make(
 }
 
 fn plan(caller: &Caller, origin: &Handle, request: &Fork, moment: &SnapshotRow) -> Result<Vec<NewSandbox>, Problem> {
-    let env = origin.sandbox().env;
+    let Sandbox { env, expires_at, .. } = origin.sandbox();
     let one = |number| {
         let one = CreateSandbox {
             name: name(request, number),
@@ -142,6 +142,10 @@ fn plan(caller: &Caller, origin: &Handle, request: &Fork, moment: &SnapshotRow) 
             ..CreateSandbox::default()
         };
         let mut new = create::plan(caller, one, moment.template.clone(), Some(moment.snapshot.id.clone()), None)?;
+        // A copy does not outlive its origin unless it is told to.
+        if request.ttl.is_none() {
+            new.row.sandbox.expires_at = expires_at;
+        }
         // What it may talk to, its copies may too; but for what a person allowed that one sandbox.
         (new.gate.rules, new.gate.secrets) = origin.rules.own();
         new.gate.rules.retain(|rule| rule.source != Source::Approval);

@@ -3,7 +3,10 @@
 
 use std::{
     fs, io,
-    os::unix::ffi::OsStrExt,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{OpenOptionsExt as _, PermissionsExt as _},
+    },
     path::{Path, PathBuf},
 };
 
@@ -13,9 +16,11 @@ use serde::{Deserialize, Serialize};
 /// Inside: the workload's user and group. The guest is 0 where there is a range.
 pub(crate) const WORKLOAD: u32 = 1000;
 pub(crate) const WIDTH: u32 = 65_536;
-/// Above what /etc/subuid and systemd hand out (they stay below 0x7000_0000).
+/// Above what /etc/subuid and systemd hand out to users and containers (they stay below 0x7000_0000), and below what
+/// systemd has from 0x7FFE_0000 on. Earlier versions went past that: tools print ids above 2³¹ as negative numbers.
 const FIRST: u32 = 0x7000_0000;
-const SLOTS: u32 = 16_384;
+const END: u32 = 0x7FFE_0000;
+const SLOTS: u32 = (END - FIRST) / WIDTH;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -66,8 +71,15 @@ impl Register {
         if !rustix::process::geteuid().is_root() || !maps_everything() {
             return Ok(Self { directory: None });
         }
-        let directory = PathBuf::from("/run/sandbar/uids");
-        fs::create_dir_all(&directory).map_err(Error::io(format!("create {}", directory.display())))?;
+        Self::at(Path::new("/run/sandbar"))
+    }
+
+    /// For root alone: whoever can open the lock can hold it, and no sandbox would start.
+    fn at(place: &Path) -> Result<Self, Error> {
+        let directory = place.join("uids");
+        let made = fs::create_dir_all(&directory)
+            .and_then(|()| fs::set_permissions(place, fs::Permissions::from_mode(0o700)));
+        made.map_err(Error::io(format!("create {}", directory.display())))?;
         Ok(Self { directory: Some(directory) })
     }
 
@@ -93,10 +105,9 @@ impl Register {
                 return Ok(Uids::Range(FIRST + slot * WIDTH));
             }
         }
-        Err(Error::NotEnforceable {
-            layer: "uid separation",
-            cause: format!("all {SLOTS} uid ranges are in use"),
-            fix: "Delete sandboxes that are no longer needed.".into(),
+        Err(Error::NoRoom {
+            cause: format!("all {SLOTS} uid ranges of this host are in use"),
+            fix: "Delete sandboxes and snapshots that are no longer needed; /run/sandbar/uids tells who has which.".into(),
         })
     }
 
@@ -154,7 +165,9 @@ impl Register {
     /// Taking over a dead holder's slot is two steps; nobody may come between them.
     fn lock(&self) -> Result<Option<fs::File>, Error> {
         let Some(directory) = &self.directory else { return Ok(None) };
-        let file = fs::File::create(directory.with_extension("lock")).map_err(Error::io("open the uid register"))?;
+        let path = directory.with_extension("lock");
+        let opened = fs::File::options().create(true).truncate(false).write(true).mode(0o600).open(path);
+        let file = opened.map_err(Error::io("open the uid register"))?;
         rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
             .map_err(|errno| Error::io("lock the uid register")(errno.into()))?;
         Ok(Some(file))
@@ -208,6 +221,31 @@ fn maps_everything() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_stay_where_no_other_tool_looks() {
+        assert_eq!(Register { directory: Some("/r".into()) }.file(Uids::Range(FIRST)), Some("/r/0".into()));
+        let last = FIRST + (SLOTS - 1) * WIDTH;
+        assert_eq!((SLOTS, last), (4094, 0x7FFD_0000));
+        assert!(i32::try_from(last + WIDTH - 1).is_ok(), "no tool prints it as a negative number");
+        // One that an earlier version gave out keeps its place in the register.
+        let earlier = Register { directory: Some("/r".into()) }.file(Uids::Range(FIRST + 10_000 * WIDTH));
+        assert_eq!(earlier, Some("/r/10000".into()));
+    }
+
+    #[test]
+    fn only_its_owner_can_hold_the_register() -> Result<(), Box<dyn std::error::Error>> {
+        let place = std::env::temp_dir().join(format!("sandbar-register-{}", std::process::id()));
+        fs::create_dir_all(&place)?;
+        // As an earlier version left it.
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755))?;
+        let register = Register::at(&place)?;
+        let uids = register.take(&place)?;
+        let mode = |path: &Path| fs::metadata(path).map(|found| found.permissions().mode() & 0o777);
+        assert_eq!((mode(&place)?, mode(&place.join("uids.lock"))?), (0o700, 0o600));
+        assert!(matches!(uids, Uids::Range(base) if (FIRST..END).contains(&base)), "{uids:?}");
+        Ok(fs::remove_dir_all(&place)?)
+    }
 
     #[test]
     fn a_range_has_one_holder_until_its_files_are_gone() -> io::Result<()> {

@@ -42,7 +42,8 @@ async fn they_are_sandboxes_of_their_own() -> Tested {
     for one in &forked {
         assert_eq!((one.state, one.template.as_str()), (SandboxState::Ready, "tested"));
         assert_eq!((&one.env, one.labels["team"].as_str()), (&origin.env, "two"));
-        assert!(one.from.is_some() && one.from == forked[0].from && one.expires_at.is_some());
+        assert!(one.from.is_some() && one.from == forked[0].from);
+        assert_eq!(one.expires_at, origin.expires_at);
         bed.engine.exec(&one.name, exec(&["echo", "x"], None, 10)).await?;
     }
     assert!(bed.engine.snapshots().await?.is_empty(), "the moment was nobody else's business");
@@ -50,6 +51,31 @@ async fn they_are_sandboxes_of_their_own() -> Tested {
     let made_up = bed.engine.fork(&owner(), "f-1", Fork::default()).await?;
     assert!(made_up[0].name.starts_with("sb-"), "{}", made_up[0].name);
     assert!(bed.engine.events(0, 1000, None).await?.iter().all(|event| !event.kind.starts_with("snapshot.")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn they_end_with_their_origin_unless_told_otherwise() -> Tested {
+    let bed = Bed::new().await?;
+    for (name, template) in [("eternal", ""), ("short", "ttl = \"1h\"")] {
+        std::fs::write(bed.home.join("templates/tested.toml"), template)?;
+        for (origin, ttl) in [("none", None), ("given", "2h".parse().ok())] {
+            let name = format!("{name}-{origin}");
+            let request = CreateSandbox {
+                name: Some(name.clone()),
+                template: Some("tested".into()),
+                ttl,
+                ..CreateSandbox::default()
+            };
+            let origin = bed.engine.create(&owner(), request, None).await?.sandbox;
+            let forked = bed.engine.fork(&owner(), &name, Fork::default()).await?;
+            assert_eq!(forked[0].expires_at, origin.expires_at, "{name}");
+            let told = Fork { ttl: "3h".parse().ok(), ..Fork::default() };
+            let forked = bed.engine.fork(&owner(), &name, told).await?;
+            let lives = forked[0].expires_at.map(|end| end - forked[0].created_at);
+            assert_eq!(lives, Some(chrono::TimeDelta::hours(3)), "{name}");
+        }
+    }
     Ok(())
 }
 

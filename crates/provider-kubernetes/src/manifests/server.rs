@@ -81,7 +81,7 @@ pub(super) fn push(values: &Values, templates: &[Given], files: &[File], documen
         }),
         status: None,
     };
-    documents.push("API, dashboard and the way to sandboxes, over TLS.", &service)
+    documents.push("API and the way to sandboxes, over TLS.", &service)
 }
 
 fn volume(values: &Values) -> PersistentVolumeClaim {

@@ -90,7 +90,7 @@ pub(crate) struct Fork {
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
 
-    /// Delete them after this long, for example 90m or 7d
+    /// Delete them after this long, for example 90m or 7d [default: together with their origin]
     #[arg(long, value_name = "DURATION")]
     ttl: Option<HumanDuration>,
 
