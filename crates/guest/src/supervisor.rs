@@ -266,7 +266,9 @@ impl Supervisor {
 
     /// Publishes the exit after everything the leader wrote, as far as the ring has room for it now.
     fn collect_last_words(&mut self) {
-        let Some(exit) = self.leaving else { return };
+        if self.leaving.is_none() {
+            return;
+        }
         for index in 0..self.outlets.len() {
             while self.outlets[index].has_last_words() {
                 let room = self.room();
@@ -277,7 +279,8 @@ impl Supervisor {
                 self.take(index, read);
             }
         }
-        self.leaving = None;
+        // Only now: the last words may have been cut off, which the exit tells.
+        let Some(exit) = self.leaving.take() else { return };
         self.process.change(|state| {
             state.exit = Some((exit, state.ring.end()));
             state.answers.close();

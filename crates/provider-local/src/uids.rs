@@ -77,8 +77,8 @@ impl Register {
     /// For root alone: whoever can open the lock can hold it, and no sandbox would start.
     fn at(place: &Path) -> Result<Self, Error> {
         let directory = place.join("uids");
-        let made = fs::create_dir_all(&directory)
-            .and_then(|()| fs::set_permissions(place, fs::Permissions::from_mode(0o700)));
+        let made =
+            fs::create_dir_all(&directory).and_then(|()| fs::set_permissions(place, fs::Permissions::from_mode(0o700)));
         made.map_err(Error::io(format!("create {}", directory.display())))?;
         Ok(Self { directory: Some(directory) })
     }
@@ -107,7 +107,8 @@ impl Register {
         }
         Err(Error::NoRoom {
             cause: format!("all {SLOTS} uid ranges of this host are in use"),
-            fix: "Delete sandboxes and snapshots that are no longer needed; /run/sandbar/uids tells who has which.".into(),
+            fix: "Delete sandboxes and snapshots that are no longer needed; /run/sandbar/uids tells who has which."
+                .into(),
         })
     }
 

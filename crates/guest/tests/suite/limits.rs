@@ -107,6 +107,26 @@ pub(crate) async fn cuts_off_output(guest: Guest) -> Outcome {
     until("everything to be gone", || guest.children().is_empty()).await
 }
 
+/// It wrote too much and ended before the guest, which stood still, read anything. Which of the two the guest hears of first
+/// is its luck, so it is tried often.
+pub(crate) async fn tells_of_a_limit_that_was_found_after_the_end(guest: Guest) -> Outcome {
+    for round in 0..16 {
+        let (id, pid) = (format!("p{round}"), format!("pid{round}"));
+        let script =
+            format!("echo $$ > {pid}; while [ ! -e go{round} ]; do sleep 0.01; done; exec head -c 60000 /dev/zero");
+        let request = StartRequest { max_output: 50_000, ..guest.script(&id, &script) };
+        guest.client.clone().start(request).await?;
+        let leader = pid_in(&guest.path(&pid)).await?;
+        guest.freeze(true)?;
+        fs::write(guest.path(&format!("go{round}")), "")?;
+        until("its end", || !is_alive(leader)).await?;
+        guest.freeze(false)?;
+        let exit = guest.follow(&id, 0).await?.until_exit().await?;
+        assert_eq!(exit.reason(), ExitReason::OutputLimit, "in round {round}: {exit:?}");
+    }
+    Ok(())
+}
+
 pub(crate) async fn cuts_off_output_that_nobody_reads(guest: Guest) -> Outcome {
     // Just below what the guest keeps, so that only throwing away what follows lets the exit be told.
     let request = StartRequest { max_output: 1_000_000, ..guest.script("p", "exec yes") };

@@ -69,6 +69,7 @@ const TESTS: &[Test] = tests! {
         relieves_when_nothing_can_be_forked,
         relieves_of_nothing_when_nothing_runs,
         cuts_off_output,
+        tells_of_a_limit_that_was_found_after_the_end,
         cuts_off_output_that_nobody_reads,
         cuts_off_what_a_leader_left_behind,
         lets_output_reach_its_limit;

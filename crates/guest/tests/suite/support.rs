@@ -7,7 +7,7 @@ use std::{
     fs,
     os::{
         fd::{AsFd as _, OwnedFd},
-        unix::net::UnixListener,
+        unix::{fs::PermissionsExt as _, net::UnixListener},
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -146,6 +146,8 @@ impl Guest {
 
     pub(crate) async fn start_as(variant: Variant) -> Outcome<Self> {
         let directory = tempfile::tempdir()?;
+        // Fenced guests start programs as another user.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
         let socket = directory.path().join("guest.sock");
         let own = std::env::current_exe()?.into_os_string();
         let mut words = variant.wrapper.iter().map(OsString::from).chain([own]);

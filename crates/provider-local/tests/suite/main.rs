@@ -82,6 +82,8 @@ fn run(case: &Case<Home>) -> harness::Outcome {
         harness::not_run(case.name, &why);
         return Ok(());
     }
+    // Images and workspaces that tests make are read by other users.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let home = Home(std::env::temp_dir().join(format!("sandbar-suite-{}", std::process::id())));
     std::fs::create_dir(&home.0)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,4 +1,6 @@
 # apt with a repository, a list of packages and a cache of its own, which downloads and installs nothing.
+# dpkg takes no package whose control directory others may not read.
+umask 022
 place=$(mktemp -d) && cd "$place" || exit
 mkdir -p etc/apt.conf.d etc/preferences.d state/lists/partial cache/archives/partial repo
 : > status
