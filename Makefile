@@ -1,5 +1,5 @@
 # make run    builds and starts Sandbar, prints a link
-# make dist   the program that is shipped: target/dist/sandbar, its checksum and its bill of materials
+# make dist   the program that is shipped: dist/sandbar, its checksum and its bill of materials
 # make test   installs what the tests need and runs them all
 # make soak   the tests that repeat something, for long
 # make stress the tests on a machine that is busy with other things
@@ -17,7 +17,7 @@ SHELL := /bin/bash
 TUPLE := $(shell rustc --print host-tuple 2>/dev/null)
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 QUICK := $(TARGET)/$(TUPLE)/quick/sandbar
-DIST := target/dist/sandbar
+DIST := dist/sandbar
 DOCKER := $(shell command -v docker || command -v podman)
 # Whom this machine trusts, for an image that has nothing else.
 ROOTS := /etc/ssl/certs/ca-certificates.crt

@@ -106,6 +106,14 @@ impl Pools {
         lock(&self.states)
     }
 
+    /// As if all places were being filled already, so that no more members are made.
+    #[cfg(test)]
+    pub(crate) fn stop_filling(&self, template: &str) {
+        if let Some(state) = self.states().get_mut(template) {
+            state.making.send_modify(|making| *making += state.size);
+        }
+    }
+
     fn exists(&self, template: &str) -> bool {
         self.states().get(template).is_some_and(|state| state.size > 0)
     }
