@@ -51,7 +51,7 @@ pub(crate) async fn starts_once(guest: Guest) -> Outcome {
     first?;
     second?;
     guest.client.clone().start(request).await?;
-    until("the script", || guest.path("count").exists()).await?;
+    until("the script", || fs::read_to_string(guest.path("count")).is_ok_and(|text| text.ends_with('\n'))).await?;
     guest.signal("same", libc::SIGKILL).await?;
     guest.follow("same", 0).await?.until_exit().await?;
     assert_eq!(fs::read_to_string(guest.path("count"))?, "once\n");
