@@ -1,7 +1,5 @@
 """One PostgreSQL for all tests of a run that do not stop it. Each of them makes a database of its own in it."""
 import os
-import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -15,6 +13,9 @@ VARIABLE = "SANDBAR_TEST_POSTGRES"
 MEMORY = Path("/dev/shm")
 # Only ends a hang.
 DEADLINE = 120
+# Ends the server at once, whoever is connected, and removes its directory when the pipe to it is closed, as it is when the
+# runner ends, however that happens.
+KEEPER = '"$@" </dev/null & server=$!; read end; kill -QUIT $server; wait $server; rm -rf "$0"'
 
 
 class Postgres:
@@ -42,10 +43,12 @@ class Postgres:
         (data / "pg_hba.conf").write_text("local all victim scram-sha-256\nlocal all all trust\n")
         settings = ["listen_addresses=", "fsync=off", "max_connections=500", "shared_buffers=32MB"]
         settings = [word for setting in settings for word in ("-c", setting)]
+        postgres = [*as_nobody, self.bin / "postgres", "-D", data, "-k", self.directory, *settings]
         with open(self.directory / "log", "wb") as log:
-            postgres = [*as_nobody, self.bin / "postgres", "-D", data, "-k", self.directory, *settings]
-            # In a session of its own: an interrupted run ends it in order.
-            self.server = subprocess.Popen(postgres, stdout=log, stderr=log, start_new_session=True, **run)
+            # In a session of its own, so that an interrupt of the run does not reach it.
+            keeper = ["sh", "-c", KEEPER, self.directory, *postgres]
+            run |= dict(stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
+            self.server = subprocess.Popen(keeper, **run)
         self._await(data / "postmaster.pid")
         os.environ[VARIABLE] = str(self.directory)
         return self
@@ -61,7 +64,5 @@ class Postgres:
         if self.server is None:
             return
         del os.environ[VARIABLE]
-        # At once, whoever is connected.
-        self.server.send_signal(signal.SIGQUIT)
+        self.server.stdin.close()
         self.server.wait()
-        shutil.rmtree(self.directory)
