@@ -94,15 +94,20 @@ macro_rules! looks {
     };
 }
 
+/// Says that it is ready when the process that is looked for has begun, and not before.
+const SLEEPER: &str = "sleep 4444 &
+until tr '\\0' ' ' < /proc/$!/cmdline | grep -q '^sleep'; do sleep 0.01; done
+echo ready; wait";
+
 const FIND: &str = "for process in /proc/[0-9]*; do
   [ $process = /proc/$$ ] && continue
   tr '\\0' ' ' < $process/cmdline 2>/dev/null | grep -q '^sleep 4[4]44' && found=${process#/proc/}
 done";
 
 looks! {
-    processes own_processes &[], "echo ready; sleep 4444",
+    processes own_processes &[], SLEEPER,
         &format!("{FIND}; [ -n \"$found\" ] && echo escaped: process $found || echo contained: not seen");
-    signals own_signals &[], "echo ready; sleep 4444",
+    signals own_signals &[], SLEEPER,
         &format!("{FIND}; for pid in $found $(seq 2 300); do [ -z \"$found\" ] && break; kill -0 $pid 2>/dev/null && {{ echo escaped: $pid; exit; }}; done; echo contained: no such process");
     files own_files &[], "for place in /tmp /dev/shm /workspace /var/tmp /run /home/agent; do (echo neighbour > $place/mark) 2>/dev/null; done; echo ready; sleep 4444",
         "found=$(cat /tmp/mark /dev/shm/mark /workspace/mark /var/tmp/mark /run/mark /home/agent/mark 2>/dev/null | head -n 1); [ -n \"$found\" ] && echo escaped: $found || echo contained: none is there";
