@@ -175,7 +175,7 @@ test-docs: build-needs
 	cargo test --locked --doc -p agent-sandbox -p sandbar-client
 
 attacks: test-needs
-	tests/run "sandbar/attacks $(ATTACK)"
+	tests/run "sandbar/attacks $(ATTACK)" $(if $(ATTACK),,"sandbar/e2e disaster::")
 	@[ "$$(id -u)" != 0 ] || tests/run --as-user --variant "as an ordinary user" "sandbar/attacks $(ATTACK)"
 
 lint: format deny

@@ -8,6 +8,7 @@ mod bare;
 mod cli;
 mod crash;
 mod crowd;
+mod disaster;
 mod fence;
 mod forward;
 mod full;

@@ -149,6 +149,15 @@ async fn bad_input_gets_its_code_and_changes_nothing() -> Outcome {
             "bad_request",
         ),
         ("unknown token", Method::DELETE, "/v1/tokens/tok-00000000000000000000000000".into(), None, "unknown_token"),
+        ("nothing in quarantine", Method::DELETE, "/v1/quarantine/sbx-x".into(), None, "unknown_quarantined"),
+        ("adopting nothing", Method::POST, "/v1/quarantine/sbx-x/adopt".into(), Some(json!({})), "unknown_quarantined"),
+        (
+            "adopting by a bad name",
+            Method::POST,
+            "/v1/quarantine/sbx-x/adopt".into(),
+            Some(json!({"name": "-"})),
+            "bad_name",
+        ),
         ("unknown route", Method::GET, "/v1/nothing".into(), None, "unknown_route"),
         ("wrong method", Method::PATCH, "/v1/sandboxes".into(), None, "method_not_allowed"),
         (

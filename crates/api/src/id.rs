@@ -76,6 +76,7 @@ ids! {
     TokenId "tok-" "token"
     ApprovalId "apr-" "approval"
     WebhookId "whk-" "webhook"
+    InstanceId "ins-" "instance"
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ pub mod ports;
 pub mod problem;
 pub mod process;
 pub mod profile;
+pub mod quarantine;
 pub mod sandbox;
 pub mod screen;
 pub mod secret;
@@ -43,7 +44,7 @@ pub use budget::{
 pub use duration::HumanDuration;
 pub use event::{Event, EventPage};
 pub use file::{Entry, EntryKind, Listing};
-pub use id::{ApprovalId, ProcessId, SandboxId, SessionId, SnapshotId, TokenId, WebhookId};
+pub use id::{ApprovalId, InstanceId, ProcessId, SandboxId, SessionId, SnapshotId, TokenId, WebhookId};
 pub use kubernetes::{ClusterCheck, ClusterFinding, ClusterReport, Verdict};
 pub use layer::{Enforcement, Layer, LayerReport, Requirement};
 pub use limits::{Idle, Limits};
@@ -56,6 +57,7 @@ pub use process::{
     SignalRequest, StartProcess, Stream, TerminalSize,
 };
 pub use profile::Profile;
+pub use quarantine::{AdoptQuarantined, Adopted, QuarantineKind, QuarantineList, Quarantined};
 pub use sandbar_policy::{Effect, Source};
 pub use sandbox::{CreateSandbox, Sandbox, SandboxPage, SandboxState, StateReason, WorkspaceSource};
 pub use screen::{CursorView, ScreenFormat, ScreenView, Transcript, TranscriptLine};

@@ -54,6 +54,7 @@ codes! {
     UnknownTemplate "unknown_template" 404 "There is no such template"
     UnknownProvider "unknown_provider" 404 "There is no such provider"
     UnknownSnapshot "unknown_snapshot" 404 "There is no such snapshot"
+    UnknownQuarantined "unknown_quarantined" 404 "Nothing of that id is in quarantine"
     UnknownPool "unknown_pool" 404 "There is no such pool"
     UnknownToken "unknown_token" 404 "There is no such token"
     UnknownSession "unknown_session" 404 "There is no such session"

@@ -35,6 +35,7 @@ mod output;
 mod patience;
 mod ports;
 mod processes;
+mod quarantine;
 mod sandboxes;
 mod server;
 mod sessions;

@@ -8,7 +8,7 @@ use sandbar_api::{
     Code, CreateSandbox, HumanDuration, NetworkPolicy, NetworkRule, Problem, Role, Sandbox, SandboxState, SessionId,
     Snapshot, SnapshotId, Source, Template, WorkspaceSource, check, network, secret,
 };
-use sandbar_provider::{Provider, Spec};
+use sandbar_provider::{Made, Mark, Origin, Provider, Spec};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -225,6 +225,15 @@ pub(crate) fn spec(sandbox: &Sandbox, template: &Template) -> Spec {
         skills: template.skills.clone(),
         template: template.name.clone(),
         kubernetes: template.kubernetes.clone(),
+        origin: None,
+    }
+}
+
+/// The store has promised to keep it. If that cannot be written down, the next start does it.
+pub(crate) async fn mark_kept(inner: &Inner, provider: &dyn Provider, made: Made<'_>, spec_origin: Option<Origin>) {
+    let mark = Mark::Kept(spec_origin.unwrap_or_else(|| inner.origin()));
+    if let Err(error) = provider.mark(made, &mark).await {
+        tracing::warn!(id = %made, %error, "it is not marked as kept; the next start does it");
     }
 }
 
@@ -241,12 +250,13 @@ pub(crate) async fn create(
     };
     let _busy = inner.pools.busy();
     let row = new.row.clone();
-    let spec = spec(&row.sandbox, &row.template);
+    let spec = Spec { origin: Some(inner.origin()), ..spec(&row.sandbox, &row.template) };
     // Registered before it is committed, so that a replay of the same key finds the creation in flight.
     let mut owner = Owner::new(inner, row, provider, gate);
     // The kernel makes the sandbox while the disk takes the record. One that the record then refuses is removed again,
-    // after a crash by the next start. A repeated key makes nothing, so it is looked up first.
-    let early = new.key.is_none();
+    // after a crash by the next start. A repeated key makes nothing, so it is looked up first; and what takes a cluster to
+    // make is worth the wait, so that there is nothing on it that no record knows.
+    let early = new.key.is_none() && !owner.handle.provider.is_elsewhere();
     let fresh = new.new_session && new.parent.is_none();
     let (recorded, made) = tokio::join!(inner.store.create_sandbox(new), async {
         if early { Some(owner.handle.provider.create(&spec).await) } else { None }
@@ -272,6 +282,9 @@ pub(crate) async fn create(
         Some(made) => made,
         None => owner.handle.provider.create(&spec).await,
     };
+    if made.is_ok() {
+        mark_kept(inner, &*owner.handle.provider, Made::Sandbox(&spec.id), spec.origin).await;
+    }
     inner.registry.insert_name(&owner.handle);
     inner.expiry.notify_one();
     let made = owner.created(made).await;

@@ -1,7 +1,9 @@
 //! Ids and secrets: the one place that takes randomness and the clock.
 
 use chrono::{DateTime, Utc};
-use sandbar_api::{ApprovalId, Code, Problem, ProcessId, SandboxId, SessionId, SnapshotId, TokenId, WebhookId};
+use sandbar_api::{
+    ApprovalId, Code, InstanceId, Problem, ProcessId, SandboxId, SessionId, SnapshotId, TokenId, WebhookId,
+};
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Problem> {
     let mut bytes = [0; N];
@@ -49,6 +51,10 @@ pub(crate) fn approval(at: DateTime<Utc>) -> Result<ApprovalId, Problem> {
 
 pub(crate) fn webhook(at: DateTime<Utc>) -> Result<WebhookId, Problem> {
     Ok(WebhookId::from_parts(millis(at), random()?))
+}
+
+pub(crate) fn instance(at: DateTime<Utc>) -> Result<InstanceId, Problem> {
+    Ok(InstanceId::from_parts(millis(at), random()?))
 }
 
 /// The made-up name of a sandbox that was given none: the random end of its id, 40 bits.

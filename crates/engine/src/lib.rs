@@ -17,6 +17,7 @@ mod gate;
 mod guard;
 mod handle;
 mod home;
+mod identity;
 mod idle;
 mod ids;
 mod limits;
@@ -30,6 +31,7 @@ mod ports;
 mod problem;
 mod process;
 mod pump;
+mod quarantine;
 mod reconcile;
 mod registry;
 mod restarts;
@@ -48,18 +50,19 @@ mod tokens;
 mod webhooks;
 mod workspaces;
 
-use std::{collections::BTreeMap, fs::File, path::PathBuf, pin::Pin, sync::Arc};
+use std::{collections::BTreeMap, fs::File, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::Stream;
-use sandbar_api::{Code, Problem, Role, Sandbox, SandboxState, SessionId};
-use sandbar_provider::Provider;
+use sandbar_api::{Code, InstanceId, Problem, Role, Sandbox, SandboxState, SessionId};
+use sandbar_provider::{Origin, Provider};
 use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use approvals::ApprovalQuery;
 pub use budget::UsageAsked;
 pub use guard::{abort_on_panic, guarded};
+pub use identity::Mismatch;
 pub use open::{OpenError, StoreAt};
 pub use output::{OutputItem, OutputReader};
 pub use ports::Dialled;
@@ -71,6 +74,7 @@ pub use workspaces::{ConversationId, LIMIT as WORKSPACE_LIMIT, NewConversation, 
 /// Bytes on their way, a chunk at a time.
 pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, Problem>> + Send>>;
 
+#[derive(Default)]
 pub struct Config {
     /// The directory that holds everything of this engine.
     pub home: PathBuf,
@@ -78,6 +82,10 @@ pub struct Config {
     pub providers: Vec<Arc<dyn Provider>>,
     /// Whether there is somebody who answers approvals; if not, what a rule says to ask about is denied.
     pub asks: bool,
+    /// Start also over files that the store was not made for; what it does not know is then quarantined.
+    pub adopt: bool,
+    /// How long what is quarantined is kept; without it, until somebody removes it.
+    pub remove_quarantined_after: Option<Duration>,
 }
 
 /// Who calls, decided by the surface from the channel.
@@ -115,6 +123,8 @@ pub struct Engine {
 
 struct Inner {
     home: PathBuf,
+    /// Which store it is.
+    instance: InstanceId,
     store: Arc<dyn store::Store>,
     providers: BTreeMap<&'static str, Arc<dyn Provider>>,
     /// Of templates that name no provider.
@@ -147,6 +157,11 @@ struct Inner {
 }
 
 impl Inner {
+    /// For what is made now.
+    fn origin(&self) -> Origin {
+        Origin { instance: self.instance.clone(), epoch: *self.store.head().borrow() }
+    }
+
     fn templates(&self) -> PathBuf {
         self.home.join("templates")
     }

@@ -13,11 +13,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     Config, Ending, Engine, Inner, approvals, expiry,
     gate::Gates,
-    home, idle,
+    home,
+    identity::{self, Fit, Mismatch},
+    idle,
     metrics::Metrics,
     patience::Patience,
     pool::{self, Pools},
-    reconcile,
+    quarantine, reconcile,
     registry::Registry,
     restarts,
     sessions::Beginnings,
@@ -44,6 +46,8 @@ pub enum OpenError {
     Boot { source: std::io::Error },
     #[error("the store cannot be used")]
     Store(#[source] store::Error),
+    #[error("{} is not started: {mismatch}", .home.display())]
+    Mismatch { home: PathBuf, mismatch: Mismatch },
     #[error("the provider `{provider}` cannot tell which sandboxes it has")]
     Provider { provider: &'static str, source: sandbar_provider::Error },
     /// Each names file, line, cause and fix.
@@ -72,6 +76,11 @@ impl OpenError {
             Self::Store(store::Error::DiskFull) => "Free space on the disk that holds the home.".into(),
             Self::Store(store::Error::Unusable { fix, .. }) => fix.clone(),
             Self::Store(_) => "Look at the cause; restore the home from a backup, or choose another --home.".into(),
+            Self::Mismatch { .. } => {
+                "Nothing was changed. Put the database back that belongs to these files, or give --adopt to start \
+                anyway: what the database does not know is then kept in quarantine. docs/recovery.md has the ways."
+                    .into()
+            }
             Self::Provider { .. } => "`sandbar doctor` shows what the host lacks.".into(),
             Self::Config(_) => "Correct the file, or move it away.".into(),
             Self::Gateway(_) => "Correct gateway.toml in the home.".into(),
@@ -100,6 +109,22 @@ pub enum StoreAt {
 const FINGERPRINT: &str = "sandbar store fingerprint 1";
 
 impl StoreAt {
+    /// Which store it is; none where there is none yet.
+    async fn identity(&self, home: &Path) -> Result<Option<store::Identity>, OpenError> {
+        let identity = match self {
+            Self::Home => SqliteStore::identity(home).await,
+            Self::Postgres(lead) => PostgresStore::identity(lead).await.map(Some),
+        };
+        identity.map_err(OpenError::Store)
+    }
+
+    fn has_output(&self, home: &Path) -> Result<bool, OpenError> {
+        match self {
+            Self::Home => SqliteStore::has_output(home).map_err(OpenError::Store),
+            Self::Postgres(_) => Ok(false),
+        }
+    }
+
     async fn open(self, home: &Path) -> Result<Arc<dyn store::Store>, OpenError> {
         match self {
             Self::Home => Ok(Arc::new(SqliteStore::open(home).await.map_err(OpenError::Store)?)),
@@ -108,6 +133,32 @@ impl StoreAt {
                 Ok(Arc::new(PostgresStore::open(lead, fingerprint).await.map_err(OpenError::Store)?))
             }
         }
+    }
+}
+
+/// How well store and files fit; an error if they do not, unless the operator says to start anyway.
+fn fit(
+    home: &Path,
+    at: &StoreAt,
+    known: Option<&store::Identity>,
+    found: &reconcile::Looked,
+    adopt: bool,
+) -> Result<Fit, OpenError> {
+    let judged = identity::read(home).and_then(|marked| {
+        let mut files = identity::Files { home: marked, output: at.has_output(home)?, ..Default::default() };
+        for (sandboxes, snapshots) in found.values() {
+            files.add(sandboxes, snapshots.as_deref().unwrap_or_default());
+        }
+        identity::judge(known, &files).map_err(|mismatch| OpenError::Mismatch { home: home.to_owned(), mismatch })
+    });
+    match judged {
+        Ok(()) if known.is_some_and(|known| known.instance.is_none()) => Ok(Fit::Unmarked),
+        Ok(()) => Ok(Fit::Same),
+        Err(OpenError::Mismatch { mismatch, .. }) if adopt => {
+            tracing::warn!(%mismatch, "started because of --adopt; what the database does not know is quarantined");
+            Ok(Fit::Other)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -121,14 +172,29 @@ impl Engine {
     pub async fn open_on(config: Config, at: StoreAt) -> Result<Self, OpenError> {
         let lock = home::prepare(&config.home)?;
         let same_boot = home::same_boot(&config.home)?;
-        let store = at.open(&config.home).await?;
-        let gates = Gates::open(&config.home, &store, config.asks).await?;
         let usual = config.providers.first().map_or("local", |provider| provider.name());
         let providers: BTreeMap<&'static str, Arc<dyn Provider>> =
             config.providers.into_iter().map(|provider| (provider.name(), provider)).collect();
+        // Before anything is opened that would change what is there.
+        let found = reconcile::look(&providers).await?;
+        let known = at.identity(&config.home).await?;
+        let fit = fit(&config.home, &at, known.as_ref(), &found, config.adopt)?;
+        let store = at.open(&config.home).await?;
+        let named = known.and_then(|known| known.instance);
+        let instance = match named {
+            Some(instance) => instance,
+            None => {
+                let instance = identity::new()?;
+                store.set_instance(&instance).await.map_err(OpenError::Store)?;
+                instance
+            }
+        };
+        providers.values().for_each(|provider| provider.serve(&instance));
+        let gates = Gates::open(&config.home, &store, config.asks).await?;
         let (pools, orders) = Pools::new();
         let inner = Arc::new(Inner {
             home: config.home,
+            instance,
             store,
             providers,
             usual,
@@ -153,7 +219,8 @@ impl Engine {
         });
         // From here on an early return ends the tasks too.
         let engine = Self { _ending: Arc::new(Ending(inner.clone())), inner };
-        reconcile::reconcile(&engine.inner, same_boot).await?;
+        identity::record(&engine.inner)?;
+        reconcile::reconcile(&engine.inner, same_boot, found, fit).await?;
         home::record_boot(&engine.inner.home)?;
         let left = pool::load(&engine.inner).await.map_err(OpenError::Store)?;
         engine.inner.tasks.spawn(pool::keep(engine.inner.clone(), orders, left));
@@ -164,6 +231,10 @@ impl Engine {
         engine.inner.tasks.spawn(restarts::watch(engine.inner.clone()));
         webhooks::start(&engine.inner).await.map_err(OpenError::Store)?;
         engine.inner.tasks.spawn(expiry::prune(engine.inner.clone()));
+        engine.inner.tasks.spawn(identity::follow(engine.inner.clone()));
+        if let Some(age) = config.remove_quarantined_after {
+            engine.inner.tasks.spawn(quarantine::expire(engine.inner.clone(), age));
+        }
         Ok(engine)
     }
 
@@ -205,6 +276,7 @@ impl Engine {
         inner.tasks.wait().await;
         inner.gates.ledger.close().await;
         inner.gates.facts.close().await;
+        identity::finish(inner);
         inner.store.close().await;
         // Readers that somebody still holds must not keep the next server out.
         if let Err(error) = inner.lock.unlock() {

@@ -2,24 +2,28 @@
 //! any point and run again: each sandbox is settled by steps that lead to a state which is settled the same way.
 
 mod snapshots;
+mod strays;
+
+pub(crate) use strays::remove;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
 use futures_util::{StreamExt as _, stream};
 use sandbar_api::{Idle, Problem, Process, ProcessState, SandboxId, SandboxState};
 use sandbar_guest::protocol::{ListRequest, ProcessStatus};
-use sandbar_provider::{Counters, Guest};
+use sandbar_provider::{Counters, FoundSnapshot, Guest, Made, Provider};
 
 use crate::{
     Inner, OpenError, clock,
     gate::Door,
     handle::Handle,
+    identity::Fit,
     owner::{self, Owner, reason},
     pool, problem, process, pump,
-    store::{SandboxFilter, SandboxRow},
+    store::{PoolMember, SandboxFilter, SandboxRow},
 };
 
 /// It has no files any more.
@@ -59,7 +63,7 @@ pub(crate) enum Action {
     Failed(&'static str),
 }
 
-/// What to do with a sandbox of the store. Those only a provider knows are destroyed.
+/// What to do with a sandbox of the store.
 pub(crate) fn decide(state: SandboxState, deleting: bool, found: Found, same_boot: bool, ever_ready: bool) -> Action {
     use SandboxState::{Creating, Deleted, Failed, Paused, Ready, Stopped, Stopping};
     match (state, found) {
@@ -90,34 +94,54 @@ fn detail(code: &str) -> &'static str {
     }
 }
 
-pub(crate) async fn reconcile(inner: &Arc<Inner>, same_boot: bool) -> Result<(), OpenError> {
+/// What each provider has: its sandboxes, and its snapshots if it can tell them.
+pub(crate) type Looked = BTreeMap<&'static str, (Vec<sandbar_provider::Found>, Option<Vec<FoundSnapshot>>)>;
+
+/// Changes nothing.
+pub(crate) async fn look(providers: &BTreeMap<&'static str, Arc<dyn Provider>>) -> Result<Looked, OpenError> {
+    let mut looked = Looked::new();
+    for (name, provider) in providers {
+        let sandboxes = provider.list().await.map_err(|source| OpenError::Provider { provider: name, source })?;
+        // Nothing is concluded from not knowing.
+        let snapshots = provider.snapshots().await.inspect_err(|error| {
+            tracing::error!(provider = name, %error, "a provider cannot tell which snapshots it has");
+        });
+        looked.insert(name, (sandboxes, snapshots.ok()));
+    }
+    Ok(looked)
+}
+
+pub(crate) async fn reconcile(inner: &Arc<Inner>, same_boot: bool, looked: Looked, fit: Fit) -> Result<(), OpenError> {
     let rows = rows(inner).await?;
     let forking = snapshots::of_forks(inner).await?;
     let mut running: HashMap<SandboxId, Vec<Process>> = HashMap::new();
     for process in inner.store.running_processes().await.map_err(OpenError::Store)? {
         running.entry(process.sandbox.clone()).or_default().push(process);
     }
-    // The keeper of the pools decides about theirs.
-    let members = inner.store.pool_members().await.map_err(OpenError::Store)?;
+    // The pools decide about their own members.
+    let members = pool_members(inner, fit).await?;
     let members = members.iter().map(|member| (member.provider.as_str(), &member.id));
     let known = rows.iter().map(|row| (row.sandbox.provider.as_str(), &row.sandbox.id));
     let known: HashSet<_> = known.chain(members).collect();
     let mut found = HashMap::new();
-    for (name, provider) in &inner.providers {
-        let list = provider.list().await.map_err(|source| OpenError::Provider { provider: name, source })?;
-        for one in list {
-            if known.contains(&(*name, &one.id)) {
+    let mut kept_snapshots = BTreeMap::new();
+    for (name, (sandboxes, snapshots)) in looked {
+        let Some(provider) = inner.providers.get(name) else { continue };
+        for one in sandboxes {
+            if known.contains(&(name, &one.id)) {
+                strays::keep(inner, &**provider, Made::Sandbox(&one.id), one.mark.as_ref()).await;
                 found.insert(one.id, if one.running { Found::Running } else { Found::Files });
-            } else if let Err(error) = provider.destroy(&one.id).await {
-                tracing::error!(sandbox = %one.id, %error, "a sandbox that nobody knows of could not be removed");
+            } else {
+                strays::settle(inner, &**provider, Made::Sandbox(&one.id), one.mark, fit).await;
             }
         }
+        kept_snapshots.insert(name, snapshots);
     }
     let mut settled = stream::iter(rows.into_iter().map(|row| {
         let found = found.get(&row.sandbox.id).copied().unwrap_or(Found::Nothing);
         let processes = running.remove(&row.sandbox.id).unwrap_or_default();
         let half_forked = row.sandbox.from.as_ref().is_some_and(|from| forking.contains(from));
-        settle(inner, row, found, processes, same_boot, half_forked)
+        settle(inner, row, found, processes, Circumstances { same_boot, half_forked, fit })
     }))
     .buffer_unordered(AT_ONCE);
     while let Some(one) = settled.next().await {
@@ -128,7 +152,19 @@ pub(crate) async fn reconcile(inner: &Arc<Inner>, same_boot: bool) -> Result<(),
     for process in running.into_values().flatten() {
         bury(inner, &process, SandboxState::Deleted).await?;
     }
-    snapshots::reconcile(inner).await
+    snapshots::reconcile(inner, kept_snapshots, fit).await
+}
+
+/// An older copy of the store may list a member that somebody has claimed since: it has their files, so it goes to nobody else.
+async fn pool_members(inner: &Inner, fit: Fit) -> Result<Vec<PoolMember>, OpenError> {
+    let members = inner.store.pool_members().await.map_err(OpenError::Store)?;
+    if fit != Fit::Other {
+        return Ok(members);
+    }
+    for member in &members {
+        inner.store.remove_pool_member(&member.id).await.map_err(OpenError::Store)?;
+    }
+    Ok(Vec::new())
 }
 
 async fn rows(inner: &Inner) -> Result<Vec<SandboxRow>, OpenError> {
@@ -145,13 +181,21 @@ async fn rows(inner: &Inner) -> Result<Vec<SandboxRow>, OpenError> {
     }
 }
 
-async fn settle(
+/// What else is known when a sandbox is settled.
+pub(crate) struct Circumstances {
+    /// Whether the host runs since before the last server ended.
+    pub(crate) same_boot: bool,
+    /// Whether it belongs to a fork that was cut off.
+    pub(crate) half_forked: bool,
+    pub(crate) fit: Fit,
+}
+
+pub(crate) async fn settle(
     inner: &Arc<Inner>,
     row: SandboxRow,
     found: Found,
     processes: Vec<Process>,
-    same_boot: bool,
-    half_forked: bool,
+    Circumstances { same_boot, half_forked, fit }: Circumstances,
 ) -> Result<(), OpenError> {
     let sandbox = &row.sandbox;
     let missing = || OpenError::ProviderMissing { provider: sandbox.provider.clone(), sandbox: sandbox.name.clone() };
@@ -167,6 +211,13 @@ async fn settle(
     let action = match half_forked {
         true => Action::UndoFork,
         false => decide(sandbox.state, deleting, found, same_boot, ever_ready),
+    };
+    let action = match action {
+        // The record says that it was being made, but an older copy of the store does not know how that went on.
+        Action::Undo | Action::UndoFork if fit == Fit::Other && found != Found::Nothing => {
+            Action::Failed("interrupted")
+        }
+        action => action,
     };
     let gate = inner.gates.restore(&*inner.store, &sandbox.id, &sandbox.session, &row.template).await?;
     let owner = Owner::new(inner, row, provider, gate);

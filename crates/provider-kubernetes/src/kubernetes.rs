@@ -2,14 +2,16 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
 use agent_sandbox::{AgentSandbox, ClaimCache, SandboxClaim, View};
 use async_trait::async_trait;
-use sandbar_api::{ClusterCheck, ClusterReport, LayerReport, SandboxId, Storage, network::GATE_PORT};
-use sandbar_provider::{Error, Found, Gate, Guest, HostReport, Provider, Spec, Warm, identity::Identity, relay::relay};
+use sandbar_api::{ClusterCheck, ClusterReport, InstanceId, LayerReport, SandboxId, Storage, network::GATE_PORT};
+use sandbar_provider::{
+    Error, Found, Gate, Guest, HostReport, Made, Mark, Provider, Spec, Warm, identity::Identity, relay::relay,
+};
 use tokio::{task::AbortHandle, time::timeout};
 
 use crate::{
@@ -18,7 +20,7 @@ use crate::{
     check, failure, inspect, keep,
     life::{self, Life, Place},
     objects::{self, Blueprint},
-    open, probe,
+    open, ownership, probe,
     reach::{Met, Way},
     settle::{self, Asked},
 };
@@ -36,6 +38,8 @@ pub struct Kubernetes {
 
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
+    /// Whose claims these are; unknown to those who serve no store.
+    pub(crate) store: OnceLock<InstanceId>,
     pub(crate) identity: Identity,
     pub(crate) cluster: AgentSandbox,
     pub(crate) claims: ClaimCache,
@@ -66,6 +70,7 @@ impl Kubernetes {
         let shared = Arc::new(Shared {
             blueprints: Blueprints::new(cluster.clone()),
             settings,
+            store: OnceLock::new(),
             identity,
             cluster,
             claims,
@@ -218,9 +223,24 @@ impl Provider for Kubernetes {
         let found = self.shared.claims.list().into_iter().filter_map(|claim| {
             let id = claim.metadata.name.as_deref()?.parse().ok()?;
             let running = life::whereabouts(&claim).is_some();
-            (life::of(&claim) != Life::Going).then_some(Found { id, running })
+            (life::of(&claim) != Life::Going).then(|| Found { id, running, mark: ownership::of(&claim) })
         });
         Ok(found.collect())
+    }
+
+    fn serve(&self, instance: &InstanceId) {
+        // Told once; a second store would be a second server.
+        drop(self.shared.store.set(instance.clone()));
+    }
+
+    async fn mark(&self, made: Made<'_>, mark: &Mark) -> Result<(), Error> {
+        match made {
+            Made::Sandbox(id) => {
+                let claim = self.claim(id).await?;
+                ownership::mark(self, id, &claim, mark).await
+            }
+            Made::Snapshot(_) => Ok(()),
+        }
     }
 
     async fn connect(&self, id: &SandboxId) -> Result<Guest, Error> {

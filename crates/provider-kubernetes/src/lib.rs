@@ -11,6 +11,7 @@ mod life;
 pub mod manifests;
 pub mod objects;
 mod open;
+mod ownership;
 mod probe;
 mod reach;
 mod ready;

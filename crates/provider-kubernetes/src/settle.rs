@@ -13,6 +13,7 @@ use crate::{
     kubernetes::Kubernetes,
     life::{self, Life},
     objects::{Blueprint, INSTANCE},
+    ownership,
     ready::ready,
 };
 
@@ -33,7 +34,7 @@ pub(crate) enum Asked {
 pub(crate) async fn ask(cluster: &Kubernetes, spec: &Spec, blueprint: &Blueprint) -> Result<Asked, Error> {
     let shared = &cluster.shared;
     shared.blueprints.ensure(blueprint).await?;
-    let wanted = blueprint.claim(&spec.id, &shared.settings, Timestamp::now());
+    let wanted = blueprint.claim(&spec.id, spec.origin.as_ref(), &shared.settings, Timestamp::now());
     match post(cluster, &wanted).await {
         Ok(claim) => {
             shared.claims.remember(claim);
@@ -133,7 +134,7 @@ pub(crate) async fn usable(
 }
 
 /// The name of the Sandbox that a claim has.
-fn sandbox(claim: &SandboxClaim, id: &SandboxId) -> Result<String, Error> {
+pub(crate) fn sandbox(claim: &SandboxClaim, id: &SandboxId) -> Result<String, Error> {
     let named = claim.sandbox().map(|sandbox| sandbox.name.clone());
     named.ok_or_else(|| failure::not_running(id, "the controller has not given it a Sandbox yet"))
 }
@@ -175,6 +176,7 @@ pub(crate) async fn destroy(cluster: &Kubernetes, id: &SandboxId) -> Result<(), 
         None => shared.cluster.claims().get_opt(id.as_str()).await.map_err(failure::told)?,
     };
     let Some(found) = found.filter(|found| is_ours(cluster, found)) else { return Ok(()) };
+    ownership::may_delete(&found, shared.store.get())?;
     let uid = found.metadata.uid.clone();
     match shared.cluster.claims().delete(id.as_str(), uid.as_deref()).await {
         Ok(()) => {}

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 use sandbar_api::{Root, SnapshotId, User, WorkspaceSource};
-use sandbar_provider::{Error, Spec};
+use sandbar_provider::{Error, Origin, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::{bound::Bound, disk, sys, uids::Uids};
@@ -26,6 +26,7 @@ pub(crate) const DATA: &str = "data";
 /// Where a version before this one kept what leads to the lower layer.
 const LOWER_LINK: &str = "lower.link";
 const RECORD: &str = "sandbox.json";
+const DRAFT: &str = "sandbox.json.draft";
 /// To find something without opening it.
 pub(crate) const PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -49,7 +50,7 @@ pub(crate) enum Data {
 }
 
 /// What `start` needs to know besides the spec; written last, so that a directory without it was never finished.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub uids: Uids,
     /// The base layer or the image that its root stands on.
@@ -60,12 +61,24 @@ pub(crate) struct Record {
     /// The layers between the two, nearest first.
     #[serde(default)]
     pub layers: Vec<SnapshotId>,
+    /// What it was made by, for whoever finds it without a database; and with it, whose it is. Absent of those that an
+    /// earlier version made.
+    #[serde(default)]
+    pub spec: Option<Box<Spec>>,
+}
+
+impl Record {
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        self.spec.as_ref()?.origin.clone()
+    }
 }
 
 /// Makes the directory of a new sandbox, or finishes one that a crash left.
 pub(crate) fn make(local: &Path, path: &Path, record: &Record, spec: &Spec) -> Result<(), Error> {
     let failed = |error| disk(path, "make the sandbox's directory", error);
     passable(path, None).map_err(failed)?;
+    // Whose it is comes first: one that is never finished can then be told from what is somebody else's.
+    draft(path, record).map_err(failed)?;
     match record.data {
         Data::Plain => furnish(path, record, spec).map_err(failed)?,
         Data::Subvolume => {
@@ -81,13 +94,22 @@ pub(crate) fn make(local: &Path, path: &Path, record: &Record, spec: &Spec) -> R
             disk::make(local, &path.join(disk::IMAGE), size)?;
         }
     }
-    finish(path, record).map_err(failed)
+    fs::rename(path.join(DRAFT), path.join(RECORD)).map_err(failed)
 }
 
-fn finish(path: &Path, record: &Record) -> io::Result<()> {
-    let draft = path.join("sandbox.json.draft");
-    fs::write(&draft, serde_json::to_vec(record)?)?;
-    fs::rename(draft, path.join(RECORD))
+/// The record as it is from now on.
+pub(crate) fn finish(path: &Path, record: &Record) -> io::Result<()> {
+    draft(path, record)?;
+    fs::rename(path.join(DRAFT), path.join(RECORD))
+}
+
+fn draft(path: &Path, record: &Record) -> io::Result<()> {
+    fs::write(path.join(DRAFT), serde_json::to_vec(record)?)
+}
+
+/// Of one that was never finished: whom it was begun for.
+pub(crate) fn begun_for(path: &Path) -> Option<Origin> {
+    serde_json::from_slice::<Record>(&fs::read(path.join(DRAFT)).ok()?).ok()?.origin()
 }
 
 /// The directories of a sandbox's data, and who owns each on the host.

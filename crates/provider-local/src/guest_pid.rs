@@ -1,5 +1,6 @@
-//! Which process is a sandbox's guest, in a way that survives the server: pid and start time in a file, so that a
-//! reused pid is never taken for it.
+//! Which process is a sandbox's guest, in a way that survives the server: pid, start time and boot in a file, so that a
+//! reused pid is never taken for it; and which directory it was started for, so that the guest of a home is never taken
+//! for that of a copy of the home.
 
 use std::{
     fs, io,
@@ -15,7 +16,7 @@ const FILE: &str = "guest.pid";
 
 /// Called by the launcher before the guest may go on, so that there is never a guest without this file.
 pub(crate) fn write(directory: impl AsFd, pid: i32) -> io::Result<()> {
-    let line = format!("{pid} {}\n", start_time(pid)?);
+    let line = format!("{pid} {} {} {}\n", start_time(pid)?, place(&directory)?, boot()?);
     let draft = "guest.pid.draft";
     let file = rustix::fs::openat(
         &directory,
@@ -38,6 +39,12 @@ pub(crate) fn find(directory: impl AsFd) -> io::Result<Option<OwnedFd>> {
     let (Some(pid), Some(started)) = (words.next().and_then(|word| word.parse().ok()), words.next()) else {
         return Ok(None);
     };
+    // Versions before this one wrote two words.
+    if let Some(written) = words.next()
+        && (written != place(&directory)? || words.next() != Some(boot()?.as_str()))
+    {
+        return Ok(None);
+    }
     let Some(handle) = Pid::from_raw(pid) else { return Ok(None) };
     let pidfd = match pidfd_open(handle, PidfdFlags::empty()) {
         Ok(pidfd) => pidfd,
@@ -66,6 +73,16 @@ pub(crate) fn forget(directory: impl AsFd) -> io::Result<()> {
     }
 }
 
+/// A directory as the kernel tells it from all others, which no copy of it shares.
+fn place(directory: impl AsFd) -> io::Result<String> {
+    let found = rustix::fs::fstat(directory)?;
+    Ok(format!("{}:{}", found.st_dev, found.st_ino))
+}
+
+fn boot() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
 /// Field 22 of `/proc/PID/stat`, counted after the name, which may hold anything. Zombies count as dead.
 fn start_time(pid: i32) -> io::Result<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
@@ -89,8 +106,21 @@ mod tests {
         assert!(find(&directory)?.is_none());
         write(&directory, std::process::id() as i32)?;
         assert!(find(&directory)?.is_some());
-        fs::write(path.join(FILE), format!("{} 1\n", std::process::id()))?;
+        let written = fs::read_to_string(path.join(FILE))?;
+        let words: Vec<_> = written.split_whitespace().collect();
+        let write = |words: &[&str]| fs::write(path.join(FILE), words.join(" "));
+        write(&[words[0], "1", words[2], words[3]])?;
         assert!(find(&directory)?.is_none(), "another process with that number");
+        write(&[words[0], words[1], words[2], "another-boot"])?;
+        assert!(find(&directory)?.is_none(), "another boot");
+        write(&[words[0], words[1]])?;
+        assert!(find(&directory)?.is_some(), "as an earlier version wrote it");
+        let copy = path.join("copy");
+        fs::create_dir_all(&copy)?;
+        fs::write(copy.join(FILE), &written)?;
+        assert!(find(fs::File::open(&copy)?)?.is_none(), "the guest belongs to what was copied");
+        fs::write(path.join(FILE), &written)?;
+        assert!(find(&directory)?.is_some());
         forget(&directory)?;
         forget(&directory)?;
         fs::remove_dir_all(path)

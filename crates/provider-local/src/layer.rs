@@ -10,12 +10,12 @@ use std::{
 };
 
 use sandbar_api::SnapshotId;
-use sandbar_provider::Error;
+use sandbar_provider::{Error, FoundSnapshot, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     directory::{self, Data, Record},
-    remove, sys,
+    ownership, remove, sys,
     uids::Uids,
 };
 
@@ -26,7 +26,7 @@ const DISCARDED: &str = "discarded";
 /// An overlay takes more, but each costs a mount at every start.
 pub(crate) const DEEPEST: usize = 32;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Layer {
     /// Who owns its files on the disk.
     pub uids: Uids,
@@ -36,6 +36,9 @@ pub(crate) struct Layer {
     /// What all of them stand on.
     pub lower: PathBuf,
     pub bytes: u64,
+    /// What the sandbox was made by, and whose that was. Absent of those that an earlier version made.
+    #[serde(default)]
+    pub spec: Option<Box<Spec>>,
 }
 
 #[derive(Debug)]
@@ -92,7 +95,9 @@ impl Layers {
 
     /// One that sandboxes may still be made from.
     pub(crate) fn usable(&self, id: &SnapshotId) -> Result<Layer, Error> {
-        let layer = if self.path(id).join(DISCARDED).exists() { None } else { self.read(id)? };
+        let path = self.path(id);
+        let usable = !path.join(DISCARDED).exists() && !ownership::is_quarantined(&path);
+        let layer = if usable { self.read(id)? } else { None };
         layer.ok_or_else(|| Error::BadSpec {
             what: format!("snapshot {id}"),
             cause: "its files are not there".into(),
@@ -144,7 +149,19 @@ impl Layers {
         Ok(ids)
     }
 
-    pub(crate) fn snapshots(&self) -> Result<Vec<SnapshotId>, Error> {
+    /// With their marks.
+    pub(crate) fn found(&self) -> Result<Vec<FoundSnapshot>, Error> {
+        let found = self.snapshots()?.into_iter().map(|id| {
+            let begun = self.read(&id)?.and_then(|layer| layer.spec?.origin);
+            let path = self.path(&id);
+            let mark =
+                ownership::read(&path, begun).map_err(Error::io(format!("read the mark of {}", path.display())))?;
+            Ok(FoundSnapshot { id, mark })
+        });
+        found.collect()
+    }
+
+    fn snapshots(&self) -> Result<Vec<SnapshotId>, Error> {
         let ids = self.ids().map_err(Error::io("list the snapshots"))?;
         let kept = |id: &SnapshotId| {
             let path = self.path(id);

@@ -29,6 +29,7 @@ mod layer;
 mod life;
 mod local;
 mod mount;
+mod ownership;
 mod plan;
 pub mod pod;
 mod probe;

@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use sandbar_api::{LayerReport, SandboxId, SnapshotId, WorkspaceSource};
 use sandbar_guest::protocol::{RenameRequest, StartRequest};
-use sandbar_provider::{Counters, Error, Found, Gate, Guest, HostReport, Provider, Spec};
+use sandbar_provider::{Counters, Error, Found, FoundSnapshot, Gate, Guest, HostReport, Made, Mark, Provider, Spec};
 use tokio::sync::Mutex;
 
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
     launch::{Bind, Request},
     launcher::SOCKET,
     layer::{self, Layers},
-    life, probe, snapshot,
+    life, ownership, probe, snapshot,
     uids::{Register, Uids},
 };
 
@@ -91,7 +91,8 @@ impl Local {
                     }
                     records.push(record);
                 }
-                Ok(None) => {}
+                // A server that was killed may have got no further than the directory; one with anything in it stays.
+                Ok(None) => drop(fs::remove_dir(&path)),
                 // One broken record must not keep all the others from being served; nothing goes that it may need.
                 Err(error) => {
                     tracing::error!(sandbox = %id, error = &error as &dyn std::error::Error, "cannot be read");
@@ -157,6 +158,26 @@ impl Local {
     pub(crate) fn root(&self, id: &SandboxId) -> io::Result<Option<fs::File>> {
         let Some(pid) = guest_pid::number(fs::File::open(self.path(id))?)? else { return Ok(None) };
         fs::File::open(format!("/proc/{pid}/root")).map(Some)
+    }
+
+    /// Writes down what it is from now on. Its host name is not worth a write: a name can be given again.
+    fn rewrite(&self, spec: &Spec) -> Result<(), Error> {
+        let path = self.path(&spec.id);
+        let mut record = self.record(&spec.id)?;
+        let origin = record.origin();
+        record.spec = Some(Box::new(Spec { origin, ..spec.clone() }));
+        directory::finish(&path, &record).map_err(|error| directory::disk(&path, "write down the workspace of", error))
+    }
+
+    /// What its files say of whose it is. One that was never finished, or cannot be read, says nothing.
+    fn mark_of(&self, id: &SandboxId) -> Result<Option<Mark>, Error> {
+        let path = self.path(id);
+        let begun = match directory::read(&path) {
+            Ok(Some(record)) => record.origin(),
+            Ok(None) => directory::begun_for(&path),
+            Err(_) => None,
+        };
+        ownership::read(&path, begun).map_err(Error::io(format!("read the mark of {}", path.display())))
     }
 
     pub(crate) fn record(&self, id: &SandboxId) -> Result<Record, Error> {
@@ -235,6 +256,9 @@ impl Provider for Local {
                 |status: tonic::Status| Error::Unreachable { id: spec.id.clone(), cause: status.message().into() };
             return self.connect(&spec.id).await?.rename(rename).await.map(drop).map_err(failed);
         }
+        if workspace.is_some() {
+            self.rewrite(spec)?;
+        }
         let bind = Bind { hostname: spec.hostname.clone(), uids, user: spec.user, workspace };
         self.shared.forge.ask(Request::Bind(Box::new(bind)), fds).await.map(drop)
     }
@@ -277,8 +301,40 @@ impl Provider for Local {
         snapshot::discard(self, snapshot).await
     }
 
-    async fn snapshots(&self) -> Result<Vec<SnapshotId>, Error> {
-        self.shared.layers.snapshots()
+    async fn snapshots(&self) -> Result<Vec<FoundSnapshot>, Error> {
+        self.shared.layers.found()
+    }
+
+    async fn mark(&self, made: Made<'_>, mark: &Mark) -> Result<(), Error> {
+        let path = match made {
+            Made::Sandbox(id) => self.path(id),
+            Made::Snapshot(id) => self.shared.layers.path(id),
+        };
+        match (ownership::write(&path, mark), made) {
+            (Ok(()), _) => {}
+            (Err(error), Made::Sandbox(id)) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::Unknown(id.clone()));
+            }
+            (Err(error), _) => return Err(directory::disk(&path, "mark", error)),
+        }
+        let Made::Sandbox(id) = made else { return Ok(()) };
+        // Nobody looks after it from now on: it stands still, with its memory, where that can be done.
+        if mark.is_quarantined()
+            && self.guest(id)?.is_some()
+            && let Err(error) = self.shared.groups.freeze(id).await
+        {
+            tracing::warn!(sandbox = %id, %error, "what is in quarantine runs on, because it cannot be held still");
+        }
+        Ok(())
+    }
+
+    async fn spec(&self, made: Made<'_>) -> Result<Option<Spec>, Error> {
+        let spec = match made {
+            // One that was never finished says nothing.
+            Made::Sandbox(id) => directory::read(&self.path(id))?.and_then(|record| record.spec),
+            Made::Snapshot(id) => self.shared.layers.read(id)?.and_then(|layer| layer.spec),
+        };
+        Ok(spec.map(|spec| *spec))
     }
 
     async fn counters(&self, id: &SandboxId) -> Result<Counters, Error> {
@@ -327,7 +383,8 @@ impl Provider for Local {
         let mut found = Vec::new();
         for id in self.ids()? {
             let running = self.guest(&id)?.is_some();
-            found.push(Found { id, running });
+            let mark = self.mark_of(&id)?;
+            found.push(Found { id, running, mark });
         }
         Ok(found)
     }

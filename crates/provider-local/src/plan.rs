@@ -121,6 +121,7 @@ impl Local {
             None if shared.subvolumes => Data::Subvolume,
             None => Data::Plain,
         };
-        Ok(Record { uids: shared.register.take(path)?, lower, data, layers })
+        let spec = Some(Box::new(spec.clone()));
+        Ok(Record { uids: shared.register.take(path)?, lower, data, layers, spec })
     }
 }

@@ -3,7 +3,7 @@
 use std::{fs, io, os::fd::OwnedFd};
 
 use sandbar_api::{SandboxId, SnapshotId};
-use sandbar_provider::Error;
+use sandbar_provider::{Error, Mark};
 
 use crate::{
     copy,
@@ -12,7 +12,7 @@ use crate::{
     launch::{Keep, Request, Told},
     layer::{DEEPEST, Layer},
     local::Local,
-    sys,
+    ownership, sys,
 };
 
 pub(crate) async fn keep(local: &Local, id: &SandboxId, snapshot: &SnapshotId) -> Result<u64, Error> {
@@ -34,8 +34,12 @@ pub(crate) async fn keep(local: &Local, id: &SandboxId, snapshot: &SnapshotId) -
     let path =
         shared.layers.begin(snapshot).map_err(|error| directory::disk(&shared.directory, "make a layer in", error))?;
     let kept = files(local, id, &record, &path).await.and_then(|bytes| {
-        let Record { uids, data, layers: below, lower } = record;
-        let finished = shared.layers.finish(snapshot, &Layer { uids, data, below, lower, bytes });
+        let mark = ownership::read(&local.path(id), record.origin()).map_err(Error::io("read the sandbox's mark"))?;
+        let Record { uids, data, layers: below, lower, mut spec } = record;
+        if let Some(spec) = &mut spec {
+            spec.origin = mark.as_ref().and_then(Mark::origin).cloned();
+        }
+        let finished = shared.layers.finish(snapshot, &Layer { uids, data, below, lower, bytes, spec });
         finished.map(|()| bytes).map_err(|error| directory::disk(&path, "finish the layer", error))
     });
     if kept.is_err() {

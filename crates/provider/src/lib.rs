@@ -2,6 +2,7 @@
 //! Kubernetes; `suite` holds the tests every implementation must pass.
 
 pub mod identity;
+pub mod ownership;
 pub mod relay;
 pub mod report;
 pub mod suite;
@@ -12,8 +13,8 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
 use sandbar_api::{
-    ClusterCheck, ClusterReport, Kubernetes, Layer, LayerReport, Limits, Profile, Requirement, Root, SandboxId,
-    SnapshotId, User, WorkspaceSource, profile,
+    ClusterCheck, ClusterReport, InstanceId, Kubernetes, Layer, LayerReport, Limits, Profile, Requirement, Root,
+    SandboxId, SnapshotId, User, WorkspaceSource, profile,
 };
 use sandbar_guest::protocol::guest_client::GuestClient;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,7 @@ use tokio::{
 };
 use tonic::transport::Channel;
 
+pub use ownership::{Made, Mark, Origin, Quarantine};
 pub use report::{Finding, HostReport};
 
 /// A connection to a sandbox's guest, cheap to clone.
@@ -52,6 +54,9 @@ pub struct Spec {
     /// What only a cluster has use for.
     #[serde(default)]
     pub kubernetes: Kubernetes,
+    /// The store it is made for; absent where none remembers it.
+    #[serde(default)]
+    pub origin: Option<Origin>,
 }
 
 impl Spec {
@@ -69,6 +74,7 @@ impl Spec {
             skills: None,
             template: "default".into(),
             kubernetes: Kubernetes::default(),
+            origin: None,
         }
     }
 
@@ -142,6 +148,14 @@ pub struct Found {
     pub id: SandboxId,
     /// Whether its guest is alive; otherwise only its files are there.
     pub running: bool,
+    pub mark: Option<Mark>,
+}
+
+/// A snapshot that a provider found of its own making.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundSnapshot {
+    pub id: SnapshotId,
+    pub mark: Option<Mark>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -193,6 +207,9 @@ pub trait Provider: Send + Sync + 'static {
     async fn check(&self, _asked: &ClusterCheck) -> Option<ClusterReport> {
         None
     }
+
+    /// Told once, before anything else is asked: the store that it works for.
+    fn serve(&self, _instance: &InstanceId) {}
 
     /// Makes the sandbox's files and starts it. Leaves nothing behind when it fails.
     async fn create(&self, spec: &Spec) -> Result<(), Error>;
@@ -250,8 +267,19 @@ pub trait Provider: Send + Sync + 'static {
     }
 
     /// All snapshots that were not given up, after a restart of the server too.
-    async fn snapshots(&self) -> Result<Vec<SnapshotId>, Error> {
+    async fn snapshots(&self) -> Result<Vec<FoundSnapshot>, Error> {
         Ok(Vec::new())
+    }
+
+    /// Writes down whose it is. What is quarantined is held still where that loses nothing, is never removed by itself, and
+    /// loses its quarantine with the next mark. `Unknown`, or fine, if there is none.
+    async fn mark(&self, _made: Made<'_>, _mark: &Mark) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// What a sandbox, or the origin of a snapshot, was made by, where that was written down.
+    async fn spec(&self, _made: Made<'_>) -> Result<Option<Spec>, Error> {
+        Ok(None)
     }
 
     /// What the sandbox has run into so far.

@@ -145,6 +145,7 @@ pub(crate) enum Verb {
     /// Tell somebody outside when an approval waits or a process keeps dying
     #[command(subcommand)]
     Webhook(verbs::webhook::Webhook),
+    Quarantine(verbs::quarantine::Quarantine),
     /// Install on Kubernetes, and look whether a cluster can hold sandboxes
     #[command(subcommand)]
     Kubernetes(verbs::kubernetes::Kubernetes),

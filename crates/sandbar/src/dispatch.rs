@@ -36,7 +36,8 @@ pub(crate) fn main() -> ExitCode {
 fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
     use verbs::{
         approval, attach, budget, cp, doctor, events, forward, inspect, kubernetes, life, look, mcp, net, pool,
-        preview, process, profile, replay, run, sandbox, secret, session, snapshot, template, token, usage, webhook,
+        preview, process, profile, quarantine, replay, run, sandbox, secret, session, snapshot, template, token, usage,
+        webhook,
     };
     match verb {
         Verb::Up(args) => up::up(&args, context),
@@ -81,6 +82,7 @@ fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
         Verb::Pool(args) => wait_for(pool::pool(&args, context)),
         Verb::Token(args) => wait_for(token::token(args, context)),
         Verb::Webhook(args) => wait_for(webhook::webhook(args, context)),
+        Verb::Quarantine(args) => wait_for(quarantine::quarantine(args, context)),
         Verb::Kubernetes(args) => wait_for(kubernetes::kubernetes(args, context)),
         Verb::Doctor(_) => wait_for(doctor::doctor(context)),
     }

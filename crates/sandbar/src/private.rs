@@ -45,7 +45,8 @@ impl Private {
             }
         }
         up::raise_descriptors();
-        let config = Config { home: home.clone(), providers: vec![Arc::new(local.clone())], asks: false };
+        let config =
+            Config { home: home.clone(), providers: vec![Arc::new(local.clone())], asks: false, ..Config::default() };
         let engine = Engine::open(config)
             .await
             .map_err(|error| renamed(up::engine_failure(&error), &home, theirs.as_deref().unwrap_or(&home)))?;

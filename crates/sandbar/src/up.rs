@@ -14,6 +14,7 @@ use std::{
 
 use clap::ValueEnum;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sandbar_api::HumanDuration;
 use sandbar_engine::{Config, Engine, OpenError, StoreAt};
 use sandbar_provider::Provider;
 use sandbar_provider_local::{Lifetime, Local};
@@ -82,6 +83,14 @@ pub(crate) struct Up {
     /// The key that secrets are sealed with, 32 bytes; for a home that has none yet
     #[arg(long, value_name = "FILE")]
     pub secret_key: Option<PathBuf>,
+
+    /// Start although the database is missing, older than the files or of another instance; quarantines what it does not know
+    #[arg(long)]
+    pub adopt: bool,
+
+    /// Remove what has been in quarantine for this long, for example 30d [default: never]
+    #[arg(long, value_name = "DURATION")]
+    pub remove_quarantined_after: Option<HumanDuration>,
 
     /// How to log to standard error; SANDBAR_LOG chooses what [default: info]
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
@@ -162,7 +171,13 @@ async fn serve(args: &Up, context: &Context) -> Result<u8, Failure> {
         None => (None, StoreAt::Home),
     };
     let shared = entrance.is_some();
-    let config = Config { home: home.clone(), providers: providers(args, &home).await?, asks: true };
+    let config = Config {
+        home: home.clone(),
+        providers: providers(args, &home).await?,
+        asks: true,
+        adopt: args.adopt,
+        remove_quarantined_after: args.remove_quarantined_after.map(|age| age.0),
+    };
     let engine = Engine::open_on(config, store).await.map_err(|error| engine_failure(&error))?;
     let options = Options {
         tcp: Some(args.listen),

@@ -16,7 +16,7 @@ const ABOUT: &str = "A sandbox runtime for coding agents. Errors are RFC 9457 pr
     one sentence about what happened and the fix.\n\n\
     Over the Unix socket the owner calls without a token; every TCP call needs one.";
 
-const TAGS: [(&str, &str); 18] = [
+const TAGS: [(&str, &str); 19] = [
     ("sandboxes", "Isolated environments: create, list, pause, stop, delete; and what holds them."),
     ("snapshots", "A sandbox's files as they were at one moment, and sandboxes made from them."),
     ("processes", "What runs in a sandbox: start, input, output, signals; and exec in one call."),
@@ -32,6 +32,7 @@ const TAGS: [(&str, &str); 18] = [
     ("pools", "Warm sandboxes of a template, waiting to be claimed."),
     ("tokens", "Who may call over TCP. For admins."),
     ("webhooks", "Who outside is told of events: in order, at least once, signed. For admins."),
+    ("quarantine", "What the server found and its database does not know. For admins."),
     ("host", "What this host can enforce."),
     ("health", "Whether the server lives, is ready, and how it does."),
     ("sign-in", "From the printed link to a cookie."),

@@ -43,7 +43,7 @@ impl Bench {
 
     async fn with(providers: Vec<Arc<dyn Provider>>) -> Self {
         let home = sandbar_test_harness::scratch().unwrap();
-        let config = Config { home: home.path().to_owned(), providers, asks: true };
+        let config = Config { home: home.path().to_owned(), providers, asks: true, ..Config::default() };
         let engine = Engine::open(config).await.unwrap();
         let app = App::new(engine, Site::new("127.0.0.1:7227".parse().unwrap(), false), "test").unwrap();
         Self { router: routes::router(&app), app, _home: home }
@@ -144,6 +144,9 @@ async fn every_operation_but_the_open_ones_is_refused_without_a_token() {
         ("get", "/v1/secrets"),
         ("put", "/v1/secrets/x"),
         ("delete", "/v1/secrets/x"),
+        ("get", "/v1/quarantine"),
+        ("post", "/v1/quarantine/x/adopt"),
+        ("delete", "/v1/quarantine/x"),
         ("post", "/v1/webhooks"),
         ("get", "/v1/webhooks"),
         ("get", "/v1/webhooks/x"),
@@ -229,7 +232,9 @@ async fn viewers_read_operators_use_admins_manage() {
         if OPEN.contains(&(method.as_str(), path.as_str())) {
             continue;
         }
-        let managed = ["/v1/tokens", "/v1/webhooks", "/v1/secrets/"].iter().any(|managed| path.starts_with(managed));
+        let managed = ["/v1/tokens", "/v1/webhooks", "/v1/secrets/", "/v1/quarantine"]
+            .iter()
+            .any(|managed| path.starts_with(managed));
         let acts = path.contains("/ports/") || path.ends_with("/mcp") || path == "/v1/kubernetes/check";
         for (role, secret, refused) in [
             ("viewer", &viewer, method != "get" || managed || acts),

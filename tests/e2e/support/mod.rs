@@ -100,6 +100,11 @@ impl Server {
         Self::with(program, Home::Theirs(home))
     }
 
+    /// In a home that another server has used, or a copy of it.
+    pub(crate) fn start_again(home: Home) -> Outcome<Self> {
+        Self::with(program(), home)
+    }
+
     fn with(program: PathBuf, home: Home) -> Outcome<Self> {
         let mut server = Self { home, program, process: None, printed: vec![], arguments: vec![], namespace: None };
         if let Some(cluster) = Cluster::chosen() {
@@ -142,8 +147,12 @@ impl Server {
 
     /// Starts it, again if it was killed, and returns when it answers.
     pub(crate) fn restart(&mut self) -> Outcome {
-        let mut command = Command::new(&self.program);
-        command.args(["up", "--listen", "127.0.0.1:0"]).args(&self.arguments).env("SANDBAR_HOME", self.home.path());
+        self.restart_with(&[])
+    }
+
+    /// And tells it more, this time only.
+    pub(crate) fn restart_with(&mut self, more: &[&str]) -> Outcome {
+        let mut command = self.up(more);
         command.stdout(Stdio::piped()).stderr(Stdio::from(self.log()?));
         // A program that was just written is busy while a child of another thread has yet to let go of it.
         let mut process = loop {
@@ -165,6 +174,22 @@ impl Server {
             }
         }
         Err(format!("the server ended: {}", fs::read_to_string(self.home.path().join("log"))?).into())
+    }
+
+    /// A start that is expected to be refused: what it says about it.
+    pub(crate) fn refused(&self, more: &[&str]) -> Outcome<String> {
+        let Output { status, stdout, stderr } = self.up(more).output()?;
+        if status.code() != Some(1) || !stdout.is_empty() {
+            return Err(format!("{status}: {}{}", text(&stdout), text(&stderr)).into());
+        }
+        Ok(text(&stderr))
+    }
+
+    fn up(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["up", "--listen", "127.0.0.1:0"]).args(&self.arguments).args(more);
+        command.env("SANDBAR_HOME", self.home.path());
+        command
     }
 
     fn log(&self) -> Outcome<fs::File> {

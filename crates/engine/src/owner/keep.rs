@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use sandbar_api::{Code, Problem, SandboxState, Snapshot, SnapshotId, WorkspaceSource};
-use sandbar_provider::Error;
+use sandbar_provider::{Error, Made};
 use tokio::time;
 
 use super::Owner;
 use crate::{
-    clock, problem, runtimes,
+    clock, create, problem, runtimes,
     store::{NewSnapshot, SnapshotRow},
 };
 
@@ -63,7 +63,13 @@ impl Owner {
         let row = SnapshotRow { snapshot, template, hidden: keep.hidden, deleted: false };
         let id = row.snapshot.id.clone();
         match self.inner.store.create_snapshot(NewSnapshot { row, owner: keep.owner }).await {
-            Ok(row) => Ok(row),
+            Ok(row) => {
+                // One that serves a fork is never kept.
+                if !row.hidden {
+                    create::mark_kept(&self.inner, &*self.handle.provider, Made::Snapshot(&id), None).await;
+                }
+                Ok(row)
+            }
             Err(error) => {
                 self.forget(&id).await;
                 Err(problem::of_snapshot(error))

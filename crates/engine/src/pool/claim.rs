@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Instant};
 
 use sandbar_api::{Problem, SandboxState, WorkspaceSource};
-use sandbar_provider::{Error, Gate, Guest, Spec};
+use sandbar_provider::{Error, Gate, Guest, Made, Spec};
 
 use super::{claiming, member, member::Member};
 use crate::{
@@ -148,7 +148,9 @@ fn fit(new: &mut NewSandbox, member: &Member) -> Late {
 async fn make_anew(claimed: &Owner, spec: &Spec) -> Result<(Guest, Option<Gate>), Problem> {
     let provider = &claimed.handle.provider;
     provider.destroy(&spec.id).await.map_err(problem::from_provider)?;
-    provider.create(spec).await.map_err(problem::from_provider)?;
+    let spec = Spec { origin: Some(claimed.inner.origin()), ..spec.clone() };
+    provider.create(&spec).await.map_err(problem::from_provider)?;
+    create::mark_kept(&claimed.inner, &**provider, Made::Sandbox(&spec.id), spec.origin).await;
     let guest = claimed.greet().await?;
     let gate = prepare_gate(claimed, &guest).await?;
     Ok((guest, gate))

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use sandbar_api::{Code, Problem, Requirement, SandboxId, Template, WorkspaceSource};
-use sandbar_provider::{Guest, Provider, Spec};
+use sandbar_provider::{Error, Guest, Made, Mark, Provider, Spec};
 use tokio::time;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Digest, keeper::TICK};
-use crate::{Inner, clock, ids, owner, problem, store::PoolMember};
+use crate::{Inner, clock, create, ids, owner, problem, store::PoolMember};
 
 pub(super) struct Member {
     pub(super) id: SandboxId,
@@ -35,6 +35,7 @@ pub(super) fn spec(id: &SandboxId, template: &Template) -> Spec {
         skills: template.skills.clone(),
         template: template.name.clone(),
         kubernetes: template.kubernetes.clone(),
+        origin: None,
     }
 }
 
@@ -43,7 +44,7 @@ pub(super) async fn make(inner: &Arc<Inner>, template: &Template, digest: Digest
     let provider = inner.provider(&template.provider)?;
     let created_at = clock::now();
     let id = ids::sandbox(created_at)?;
-    let spec = spec(&id, template);
+    let spec = Spec { origin: Some(inner.origin()), ..spec(&id, template) };
     provider.create(&spec).await.map_err(problem::from_provider)?;
     let warm = async {
         let guest = owner::greet(&*provider, &id).await?;
@@ -60,7 +61,10 @@ pub(super) async fn make(inner: &Arc<Inner>, template: &Template, digest: Digest
         Ok(guest)
     };
     match warm.await {
-        Ok(guest) => Ok(Member { id, template: template.name.clone(), digest, provider, guest, watch: None }),
+        Ok(guest) => {
+            create::mark_kept(inner, &*provider, Made::Sandbox(&id), spec.origin).await;
+            Ok(Member { id, template: template.name.clone(), digest, provider, guest, watch: None })
+        }
         Err(problem) => {
             bury(inner, provider, id).await;
             Err(problem)
@@ -115,11 +119,16 @@ async fn gone(provider: &dyn Provider, id: &SandboxId) {
 }
 
 /// Ends one that is in no pool any more. What cannot be removed now is tried again until it is, by this server or by the
-/// next: its row goes first, and a sandbox without any row is destroyed by a start.
+/// next: its row goes first, and its mark says before that no row is needed to remove it.
 pub(super) async fn bury(inner: &Inner, provider: Arc<dyn Provider>, id: SandboxId) {
     let mut told = false;
     loop {
         let gone = async {
+            // From here on it is nobody's, also for a server that finds it without its row.
+            match provider.mark(Made::Sandbox(&id), &Mark::Begun(inner.origin())).await {
+                Ok(()) | Err(Error::Unknown(_)) => {}
+                Err(error) => return Err(problem::from_provider(error)),
+            }
             inner.store.remove_pool_member(&id).await?;
             provider.destroy(&id).await.map_err(problem::from_provider)
         };

@@ -26,9 +26,11 @@ const SQLITE_FILES: &[File] = files! { "sqlite":
     "0006_webhooks.sql"
     "0007_restarts.sql"
     "0008_workspaces.sql"
+    "0009_instance.sql"
 };
 const POSTGRES_FILES: &[File] = files! { "postgres":
     "0001_present.sql"
+    "0002_instance.sql"
 };
 
 pub(super) static SQLITE: LazyLock<Migrator> = LazyLock::new(|| migrator(SQLITE_FILES));

@@ -27,9 +27,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use sandbar_api::{
-    Event, Exit, HumanDuration, OutputRange, Process, ProcessId, ProcessState, Sandbox, SandboxId, SandboxState,
-    SessionId, Snapshot, SnapshotId, StateReason, Stream, Template, Token, TokenId,
+    Event, Exit, HumanDuration, InstanceId, OutputRange, Process, ProcessId, ProcessState, Sandbox, SandboxId,
+    SandboxState, SessionId, Snapshot, SnapshotId, StateReason, Stream, Template, Token, TokenId,
 };
+use sandbar_provider::Quarantine;
 use tokio::sync::watch;
 
 pub use gate::{ApprovalStore, GateStore, LedgerStore, SecretStore};
@@ -75,6 +76,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// What a database said, whichever it is.
 pub type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Which store it is, as far as it says so, before it is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Absent of one that nobody has used since stores have names.
+    pub instance: Option<InstanceId>,
+    /// The number of its newest event; 0 of one that is empty.
+    pub epoch: u64,
+}
 
 /// A sandbox with the template it was made from, as it was then.
 #[derive(Debug, Clone, PartialEq)]
@@ -258,6 +268,13 @@ pub trait Store:
     async fn read_output(&self, process: &ProcessId, from: u64, limit: usize) -> Result<Option<Chunk>>;
     /// With the sandbox's deletion: rows of processes stay until they are pruned, output goes now.
     async fn drop_output(&self, sandbox: &SandboxId) -> Result<()>;
+    /// Output of processes that it does not know, and since when it is set aside.
+    async fn quarantined_output(&self) -> Result<Vec<(ProcessId, Quarantine)>>;
+    /// Fine if it is not there, or not quarantined.
+    async fn remove_quarantined_output(&self, process: &ProcessId) -> Result<()>;
+
+    /// From now on it is this instance; once only.
+    async fn set_instance(&self, instance: &InstanceId) -> Result<()>;
 
     /// Events with `seq > after`, in order. `Dropped` when some of them were pruned.
     async fn events(&self, after: u64, limit: u32, sandbox: Option<&SandboxId>) -> Result<Vec<Event>>;

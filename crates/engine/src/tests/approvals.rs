@@ -364,7 +364,7 @@ async fn where_there_is_nobody_to_ask_it_is_denied_at_once() -> Tested {
     bed.create_of("a", ASKS).await?;
     bed.engine.shutdown().await;
     let providers: Vec<std::sync::Arc<dyn sandbar_provider::Provider>> = vec![bed.provider.clone()];
-    bed.engine = Engine::open(Config { home: bed.home.clone(), providers, asks: false }).await?;
+    bed.engine = Engine::open(Config { home: bed.home.clone(), providers, asks: false, ..Config::default() }).await?;
     let answer = asks(&bed, "a", question("api.example.org")?).await?.await?;
     assert!(denied(&answer, "nobody to ask"), "{answer:?}");
     assert_eq!(all(&bed.engine, &[]).await?, []);

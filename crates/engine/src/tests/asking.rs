@@ -394,7 +394,8 @@ async fn nothing_is_looked_at_while_nothing_happens() -> Tested {
 async fn where_nobody_can_be_asked_nobody_watches() -> Tested {
     let place = sandbar_test_harness::scratch()?;
     let provider = script::Scripted::new(place.path().to_owned());
-    let config = Config { home: place.path().to_owned(), providers: vec![provider.clone()], asks: false };
+    let config =
+        Config { home: place.path().to_owned(), providers: vec![provider.clone()], asks: false, ..Config::default() };
     let bed = Bed { engine: Engine::open(config).await?, provider, home: place.path().to_owned(), _place: None };
     let sandbox = bed.create("a").await?;
     let request = StartProcess { terminal: Some(SIZE), ..command(&["sleep"]) };

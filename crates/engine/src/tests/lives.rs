@@ -7,6 +7,7 @@ use std::{
 };
 
 use sandbar_api::{Code, CreateSandbox, CreateSnapshot, Fork, Problem, SandboxState, SnapshotId};
+use sandbar_provider::{Made, Mark, Provider as _};
 
 use super::{Bed, Tested, code, exec, owner};
 use crate::{ListQuery, store::suite::Dice};
@@ -110,6 +111,7 @@ async fn crash(bed: &mut Bed, dice: &mut Dice) -> Tested {
     }
     let untold = SnapshotId::from_parts(dice.roll(1 << 40), [7; 10]);
     bed.provider.kernel.keep(&untold, &sandbar_api::SandboxId::from_parts(1, [1; 10]));
+    bed.provider.mark(Made::Snapshot(&untold), &Mark::Begun(bed.engine.inner.origin())).await?;
     bed.restart().await
 }
 

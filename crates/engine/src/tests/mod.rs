@@ -5,6 +5,7 @@ mod asking;
 mod attach;
 mod budgets;
 mod cluster;
+mod disaster;
 pub(crate) mod disk;
 mod elsewhere;
 mod forks;
@@ -77,7 +78,8 @@ impl Bed {
     }
 
     async fn open(home: &Path, provider: &Arc<Scripted>) -> Result<Engine, crate::OpenError> {
-        let config = Config { home: home.to_owned(), providers: vec![provider.clone()], asks: true };
+        let config =
+            Config { home: home.to_owned(), providers: vec![provider.clone()], asks: true, ..Config::default() };
         let at = elsewhere::store_at(home).await.map_err(crate::OpenError::Store)?;
         Engine::open_on(config, at).await
     }

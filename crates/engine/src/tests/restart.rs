@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandbar_api::{ProcessId, ProcessState, SandboxId, SandboxState};
-use sandbar_provider::{Provider as _, Spec};
+use sandbar_provider::{Made, Mark, Provider as _, Spec};
 
 use super::{Bed, Tested, command, exec, script, soon};
 use crate::OutputItem;
@@ -36,7 +36,7 @@ async fn living_processes_go_on_and_no_byte_is_lost_or_repeated() -> Tested {
 }
 
 #[tokio::test]
-async fn the_lost_are_said_to_be_lost_and_orphans_are_removed() -> Tested {
+async fn the_lost_are_said_to_be_lost_and_what_was_only_begun_is_removed() -> Tested {
     let mut bed = Bed::new().await?;
     let (dead, alive) = (bed.create("dead").await?, bed.create("alive").await?);
     let lost = bed.engine.start_process("dead", command(&["sleep"])).await?;
@@ -48,9 +48,13 @@ async fn the_lost_are_said_to_be_lost_and_orphans_are_removed() -> Tested {
     script::forget(&guest, forgotten.id.as_str());
     let stranger = ProcessId::from_parts(1, [1; 10]);
     guest.write(stranger.as_str(), b"nobody was told of me");
-    let orphan = SandboxId::from_parts(1, [1; 10]);
-    let spec = Spec::standard(orphan.clone(), "orphan");
-    bed.provider.create(&spec).await?;
+    // One that this server was making when it ended, one that it had finished, and one of nobody.
+    let origin = Some(bed.engine.inner.origin());
+    let [begun, finished, foreign] = [1, 2, 3].map(|n| SandboxId::from_parts(1, [n; 10]));
+    for (id, origin) in [(&begun, origin.clone()), (&finished, origin.clone()), (&foreign, None)] {
+        bed.provider.create(&Spec { origin, ..Spec::standard(id.clone(), "unknown") }).await?;
+    }
+    bed.provider.mark(Made::Sandbox(&finished), &Mark::Kept(origin.ok_or("no origin")?)).await?;
     bed.restart().await?;
     let found = bed.engine.get("dead").await?;
     assert_eq!(found.state, SandboxState::Failed);
@@ -58,7 +62,11 @@ async fn the_lost_are_said_to_be_lost_and_orphans_are_removed() -> Tested {
     assert_eq!(bed.engine.process("dead", lost.id.as_str()).await?.state, ProcessState::Lost);
     assert_eq!(bed.engine.get("alive").await?.state, SandboxState::Ready);
     assert_eq!(bed.engine.process("alive", forgotten.id.as_str()).await?.state, ProcessState::Lost);
-    assert!(bed.provider.get(&orphan).is_none());
+    assert!(bed.provider.get(&begun).is_none());
+    for id in [&finished, &foreign] {
+        assert!(bed.provider.get(id).is_some(), "{id}");
+        assert!(bed.provider.mark_of(id.as_str()).is_some_and(|mark| mark.is_quarantined()), "{id}");
+    }
     let gone = || async { guest.play(stranger.as_str()).is_none().then_some(()) };
     soon(gone).await?;
     Ok(())

@@ -26,7 +26,9 @@ use hyper_util::{
 };
 use sandbar_api::{LayerReport, SandboxId, SnapshotId};
 use sandbar_guest::protocol::guest_server::GuestServer;
-use sandbar_provider::{Counters, Error, Found, Gate, Guest as Client, HostReport, Provider, Spec, Warm};
+use sandbar_provider::{
+    Counters, Error, Found, FoundSnapshot, Gate, Guest as Client, HostReport, Made, Mark, Provider, Spec, Warm,
+};
 use tokio::{net::UnixListener, sync::watch};
 
 pub(super) use asking::Fault;
@@ -58,6 +60,9 @@ pub(super) struct Scripted {
     pub(super) forgetful: AtomicBool,
     /// Whether nothing can be removed for now.
     pub(super) stuck: AtomicBool,
+    /// By id, of sandboxes and snapshots.
+    pub(super) marks: Mutex<HashMap<String, Mark>>,
+    specs: Mutex<HashMap<String, Spec>>,
     /// What the next gates are; without one, sandboxes have none.
     pub(super) gates: Mutex<Vec<Gate>>,
 }
@@ -103,6 +108,8 @@ impl Scripted {
             own_pools: OwnPools::default(),
             forgetful: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
+            marks: Mutex::default(),
+            specs: Mutex::default(),
             gates: Mutex::default(),
         })
     }
@@ -115,6 +122,22 @@ impl Scripted {
     pub(super) fn all(&self) -> Vec<(SandboxId, bool)> {
         let one = |(id, sandbox): (&SandboxId, &Arc<Sandbox>)| (id.clone(), *sandbox.running.borrow());
         lock(&self.sandboxes).iter().map(one).collect()
+    }
+
+    pub(super) fn mark_of(&self, id: &str) -> Option<Mark> {
+        lock(&self.marks).get(id).cloned()
+    }
+
+    fn begin(&self, id: String, spec: Spec) {
+        if let Some(origin) = spec.origin.clone() {
+            lock(&self.marks).insert(id.clone(), Mark::Begun(origin));
+        }
+        lock(&self.specs).insert(id, spec);
+    }
+
+    fn forget(&self, id: &str) {
+        lock(&self.marks).remove(id);
+        lock(&self.specs).remove(id);
     }
 
     /// The guest dies by itself.
@@ -185,6 +208,7 @@ impl Provider for Scripted {
         }
         self.kernel.may_launch()?;
         self.kernel.creates(spec)?;
+        self.begin(spec.id.to_string(), spec.clone());
         self.launch(&spec.id).map_err(Error::io("start the script"))
     }
 
@@ -245,15 +269,36 @@ impl Provider for Scripted {
             let (what, cause) = ("it".to_owned(), "its files are being changed".to_owned());
             return Err(Error::BadSpec { what, cause, fix: "Wait for the end of that.".into() });
         }
-        self.kernel.snapshot(id, running, snapshot)
+        let size = self.kernel.snapshot(id, running, snapshot)?;
+        let spec = lock(&self.specs).get(id.as_str()).cloned();
+        if let Some(mut spec) = spec {
+            spec.origin = self.mark_of(id.as_str()).as_ref().and_then(Mark::origin).cloned();
+            self.begin(snapshot.to_string(), spec);
+        }
+        Ok(size)
     }
 
     async fn discard(&self, snapshot: &SnapshotId) -> Result<(), Error> {
-        self.kernel.discard(snapshot)
+        self.kernel.discard(snapshot)?;
+        self.forget(snapshot.as_str());
+        Ok(())
     }
 
-    async fn snapshots(&self) -> Result<Vec<SnapshotId>, Error> {
-        Ok(self.kernel.snapshots())
+    async fn snapshots(&self) -> Result<Vec<FoundSnapshot>, Error> {
+        let found = |id: SnapshotId| FoundSnapshot { mark: self.mark_of(id.as_str()), id };
+        Ok(self.kernel.snapshots().into_iter().map(found).collect())
+    }
+
+    async fn mark(&self, made: Made<'_>, mark: &Mark) -> Result<(), Error> {
+        if let Made::Sandbox(id) = made {
+            self.get(id).ok_or_else(|| Error::Unknown(id.clone()))?;
+        }
+        lock(&self.marks).insert(made.to_string(), mark.clone());
+        Ok(())
+    }
+
+    async fn spec(&self, made: Made<'_>) -> Result<Option<Spec>, Error> {
+        Ok(lock(&self.specs).get(&made.to_string()).cloned())
     }
 
     async fn counters(&self, id: &SandboxId) -> Result<Counters, Error> {
@@ -277,6 +322,7 @@ impl Provider for Scripted {
         }
         self.stop(id).await?;
         lock(&self.sandboxes).remove(id);
+        self.forget(id.as_str());
         if let Some(also) = lock(&self.destroys).take() {
             also();
         }
@@ -284,8 +330,11 @@ impl Provider for Scripted {
     }
 
     async fn list(&self) -> Result<Vec<Found>, Error> {
-        let found =
-            |(id, sandbox): (&SandboxId, &Arc<Sandbox>)| Found { id: id.clone(), running: *sandbox.running.borrow() };
+        let found = |(id, sandbox): (&SandboxId, &Arc<Sandbox>)| Found {
+            id: id.clone(),
+            running: *sandbox.running.borrow(),
+            mark: self.mark_of(id.as_str()),
+        };
         Ok(lock(&self.sandboxes).iter().map(found).collect())
     }
 

@@ -1,6 +1,7 @@
 //! Snapshots: taken of what stands still, kept apart from their origin, and made to agree after a crash.
 
 use sandbar_api::{Code, CreateSandbox, CreateSnapshot, SandboxState, Snapshot, SnapshotId, WorkspaceSource};
+use sandbar_provider::{Made, Mark, Provider as _};
 
 use super::{
     Bed, Tested, code, exec, owner,
@@ -129,12 +130,17 @@ async fn after_a_crash_store_and_provider_agree() -> Tested {
     let sandbox = bed.create("a").await?;
     let (kept, lost) = (take(&bed, "a", "kept").await?, take(&bed, "a", "lost").await?);
     bed.engine.shutdown().await;
-    let untold = SnapshotId::from_parts(1, [1; 10]);
-    bed.provider.kernel.keep(&untold, &sandbox.id);
+    let (begun, foreign) = (SnapshotId::from_parts(1, [1; 10]), SnapshotId::from_parts(1, [2; 10]));
+    bed.provider.kernel.keep(&begun, &sandbox.id);
+    bed.provider.kernel.keep(&foreign, &sandbox.id);
+    bed.provider.mark(Made::Snapshot(&begun), &Mark::Begun(bed.engine.inner.origin())).await?;
     bed.provider.kernel.lose(&lost.id);
     bed.restart().await?;
     assert_eq!(bed.engine.snapshots().await?, std::slice::from_ref(&kept));
-    assert_eq!(bed.provider.kernel.snapshots(), [kept.id]);
+    let mut there = bed.provider.kernel.snapshots();
+    there.sort_unstable();
+    assert_eq!(there, [foreign.clone(), kept.id], "what was being taken is gone, what is nobody's stays");
+    assert!(bed.provider.mark_of(foreign.as_str()).is_some_and(|mark| mark.is_quarantined()));
     let events = bed.engine.events(0, 100, None).await?;
     let told = events.iter().find(|event| event.kind == "snapshot.deleted").ok_or("it was not told")?;
     assert_eq!((&told.data["snapshot"], &told.data["reason"]["code"]), (&lost.id.as_str().into(), &"lost".into()));

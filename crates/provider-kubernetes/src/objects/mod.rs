@@ -21,11 +21,11 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use sandbar_api::{SandboxId, Storage};
-use sandbar_provider::{Error, Spec};
+use sandbar_provider::{Error, Origin, Spec};
 
 use crate::{Settings, settings::ServerPods};
 
-pub use name::{INSTANCE, MANAGED_BY, MANAGER, STORAGE, TEMPLATE, selector};
+pub use name::{EPOCH, INSTANCE, MANAGED_BY, MANAGER, QUARANTINED, STORAGE, STORE, TEMPLATE, selector};
 pub use pod::{CONTAINER, DATA, GUEST_PORT};
 
 /// What all sandboxes of one template have in common on the cluster.
@@ -77,17 +77,23 @@ impl Blueprint {
     }
 
     /// Without environment or volumes of its own, either of which would keep it from a warm sandbox.
-    pub fn claim(&self, id: &SandboxId, settings: &Settings, now: Timestamp) -> SandboxClaim {
-        let annotations = [
+    pub fn claim(&self, id: &SandboxId, origin: Option<&Origin>, settings: &Settings, now: Timestamp) -> SandboxClaim {
+        let mut annotations: BTreeMap<String, String> = [
             (CLIENT_FIRST_REQUESTED_AT.to_owned(), now.to_string()),
             (STORAGE.to_owned(), self.storage.as_str().to_owned()),
-        ];
+        ]
+        .into();
+        let mut labels = name::labels(settings);
+        if let Some(Origin { instance, epoch }) = origin {
+            labels.insert(STORE.to_owned(), instance.to_string());
+            annotations.insert(EPOCH.to_owned(), epoch.to_string());
+        }
         SandboxClaim {
             metadata: ObjectMeta {
                 name: Some(id.to_string()),
                 namespace: Some(settings.namespace.clone()),
-                labels: Some(name::labels(settings)),
-                annotations: Some(annotations.into()),
+                labels: Some(labels),
+                annotations: Some(annotations),
                 ..ObjectMeta::default()
             },
             spec: SandboxClaimSpec {

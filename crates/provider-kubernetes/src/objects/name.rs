@@ -14,6 +14,13 @@ pub const TEMPLATE: &str = "sandbar.dev/template";
 /// On a claim: where its sandbox's files are, which decides whether it can be stopped.
 pub const STORAGE: &str = "sandbar.dev/storage";
 
+/// On a claim: the store that knows of it. A claim of another store, or of none, is not ours to delete.
+pub const STORE: &str = "sandbar.dev/store";
+/// How far the event log of that store was.
+pub const EPOCH: &str = "sandbar.dev/epoch";
+/// On a claim that was set aside: since when and why.
+pub const QUARANTINED: &str = "sandbar.dev/quarantined";
+
 /// A pool's members add six characters, and the whole must be a host name.
 const MAX: usize = 57;
 const DIGEST: usize = 8;

@@ -1,4 +1,5 @@
-use sandbar_api::{HumanSize, Limits, Root, User, WorkspaceSource};
+use sandbar_api::{HumanSize, InstanceId, Limits, Root, User, WorkspaceSource};
+use sandbar_provider::Mark;
 use serde_json::{Value, json};
 
 use super::*;
@@ -135,7 +136,7 @@ fn the_name_follows_the_content_and_nothing_of_one_sandbox() {
 fn a_claim_is_ours_and_ends_by_itself_unless_renewed() {
     let now = Timestamp::from_second(1_000_000).unwrap_or(Timestamp::UNIX_EPOCH);
     let blueprint = blueprint(&spec(), &settings());
-    let claim = blueprint.claim(&spec().id, &settings(), now);
+    let claim = blueprint.claim(&spec().id, None, &settings(), now);
     let claim = serde_json::to_value(claim).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(claim["metadata"]["name"], spec().id.as_str());
     assert_eq!(claim["metadata"]["labels"], json!({ MANAGED_BY: "sandbar", INSTANCE: "0123456789abcdef" }));
@@ -147,6 +148,9 @@ fn a_claim_is_ours_and_ends_by_itself_unless_renewed() {
             "lifecycle": { "shutdownTime": "1970-01-19T13:46:40Z", "shutdownPolicy": "Delete" },
         })
     );
+    let origin = Origin { instance: InstanceId::from_parts(1, [2; 10]), epoch: 77 };
+    let claim = blueprint.claim(&spec().id, Some(&origin), &settings(), now);
+    assert_eq!(crate::ownership::of(&claim), Some(Mark::Kept(origin)));
     assert_eq!(selector(&settings()), "app.kubernetes.io/managed-by=sandbar,sandbar.dev/instance=0123456789abcdef");
 }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use sandbar_api::{Root, SandboxId};
+use chrono::{DateTime, Utc};
+use sandbar_api::{InstanceId, Root, SandboxId};
 use sandbar_guest::protocol::{HelloRequest, VERSION};
 
 use super::{Case, Outcome, Subject, inside::run, same, terminal::a_terminal_is_seen_to_ask_and_answered_once};
-use crate::{Error, Found, Provider, Spec, cases};
+use crate::{Error, Found, Made, Mark, Origin, Provider, Quarantine, Spec, cases};
 
 pub(super) fn all<S: Subject>() -> Vec<Case<S>> {
     cases![
@@ -14,6 +15,7 @@ pub(super) fn all<S: Subject>() -> Vec<Case<S>> {
         verbs_may_be_repeated,
         stop_keeps_files_and_ends_processes,
         a_reopened_provider_finds_what_runs,
+        a_mark_says_whose_it_is_and_outlives_the_provider,
         death_of_the_guest_is_noticed,
         what_is_unknown_is_said_to_be,
         a_create_that_fails_leaves_nothing,
@@ -121,6 +123,41 @@ async fn a_reopened_provider_finds_what_runs<S: Subject>(subject: &S) -> Outcome
         provider.destroy(&spec.id).await.map_err(said)?;
     }
     Ok(())
+}
+
+/// What is quarantined keeps its files, may have stopped meanwhile, and is used again once it is kept.
+async fn a_mark_says_whose_it_is_and_outlives_the_provider<S: Subject>(subject: &S) -> Outcome {
+    let provider = subject.open().await?;
+    let origin = |epoch| Origin { instance: InstanceId::from_parts(1, [7; 10]), epoch };
+    let spec = Spec { origin: Some(origin(3)), ..spec()? };
+    provider.create(&spec).await.map_err(said)?;
+    let made = Made::Sandbox(&spec.id);
+    let marked = async |provider: &Arc<dyn Provider>| {
+        let found = provider.list().await.map_err(said)?;
+        Ok::<_, String>(found.into_iter().find(|found| found.id == spec.id).and_then(|found| found.mark))
+    };
+    // Where a record comes before what is made, it is kept from the beginning.
+    let first = marked(&provider).await?;
+    if !matches!(&first, Some(Mark::Begun(found) | Mark::Kept(found)) if *found == origin(3)) {
+        return Err(format!("a new sandbox is marked {first:?}"));
+    }
+    provider.mark(made, &Mark::Kept(origin(4))).await.map_err(said)?;
+    same("kept", &marked(&provider).await?, &Some(Mark::Kept(origin(4))))?;
+    let since = DateTime::<Utc>::from_timestamp(1, 0).unwrap_or_default();
+    let quarantine = Quarantine { since, reason: "nobody knows it".into(), origin: Some(origin(4)) };
+    provider.mark(made, &Mark::Quarantined(quarantine.clone())).await.map_err(said)?;
+    let again = subject.open().await?;
+    same("quarantined", &marked(&again).await?, &Some(Mark::Quarantined(quarantine)))?;
+    again.mark(made, &Mark::Kept(origin(5))).await.map_err(said)?;
+    same("kept again", &marked(&again).await?, &Some(Mark::Kept(origin(5))))?;
+    again.start(&spec).await.map_err(said)?;
+    again
+        .thaw(&spec.id)
+        .await
+        .or_else(|error| if matches!(error, Error::Declined { .. }) { Ok(()) } else { Err(said(error)) })?;
+    let guest = again.connect(&spec.id).await.map_err(said)?;
+    same("output", &run(&guest, "echo lives").await?.output.as_str(), &"lives\n")?;
+    again.destroy(&spec.id).await.map_err(said)
 }
 
 async fn death_of_the_guest_is_noticed<S: Subject>(subject: &S) -> Outcome {

@@ -117,6 +117,10 @@ fn bad_usage_is_refused() {
         "sandbar webhook add https://a.example --kind",
         "sandbar webhook rm",
         "sandbar webhook test",
+        "sandbar quarantine adopt",
+        "sandbar quarantine adopt a b",
+        "sandbar quarantine rm",
+        "sandbar up --remove-quarantined-after soon",
         "sandbar --color blue ls",
         "sandbar frobnicate",
     ] {
@@ -161,6 +165,11 @@ fn what_the_gate_takes() {
         "sandbar token create --name x --role agent --session agent",
         "sandbar webhook add https://a.example/x --name pager --kind approval. --kind process.crash_loop",
         "sandbar webhook rm a b",
+        "sandbar quarantine",
+        "sandbar quarantine ls -q",
+        "sandbar quarantine adopt sbx-x --name a --template b",
+        "sandbar quarantine rm -f a b",
+        "sandbar up --adopt --remove-quarantined-after 30d",
     ] {
         if let Err(error) = parse(line) {
             panic!("{line}: {error}");

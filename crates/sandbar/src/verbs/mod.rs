@@ -19,6 +19,7 @@ pub(crate) mod pool;
 pub(crate) mod preview;
 pub(crate) mod process;
 pub(crate) mod profile;
+pub(crate) mod quarantine;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod sandbox;

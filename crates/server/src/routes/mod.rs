@@ -24,6 +24,7 @@ mod pools;
 mod ports;
 mod previews;
 mod processes;
+mod quarantine;
 mod range;
 pub(crate) mod sandboxes;
 mod secrets;
@@ -84,7 +85,7 @@ fn guarded() -> Routes {
 }
 
 fn admin() -> Routes {
-    tokens::routes().merge(secrets::managed()).merge(webhooks::routes())
+    tokens::routes().merge(secrets::managed()).merge(webhooks::routes()).merge(quarantine::routes())
 }
 
 /// The document as the routes alone make it.

@@ -48,7 +48,8 @@ impl Place {
     async fn new() -> Self {
         let directory = sandbar_test_harness::scratch().unwrap();
         let home = directory.path().join("home");
-        let engine = Engine::open(Config { home, providers: Vec::new(), asks: true }).await.unwrap();
+        let engine =
+            Engine::open(Config { home, providers: Vec::new(), asks: true, ..Config::default() }).await.unwrap();
         Self { directory, engine }
     }
 

@@ -5,6 +5,7 @@
 
 mod index;
 mod log;
+mod quarantine;
 mod segment;
 mod spares;
 mod terminal;
@@ -24,6 +25,7 @@ use sandbar_api::{OutputRange, ProcessId};
 use self::{log::Log, spares::Spares};
 use super::{Chunk, Error, Result};
 
+const DIRECTORY: &str = "output";
 /// Logs whose files stay open, two descriptors each; of thousands of processes few write at a time.
 const OPEN_LOGS: usize = 64;
 
@@ -51,7 +53,7 @@ type Shared = Arc<Mutex<Option<Log>>>;
 
 impl Output {
     pub(super) fn open(home: &Path) -> Result<Self> {
-        let root = home.join("output");
+        let root = home.join(DIRECTORY);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&root).map_err(fault)?;
         let spares = Spares::open(&root).map_err(fault)?;
         Ok(Self { root, open: Mutex::default(), spares, beside: Mutex::default() })
@@ -121,12 +123,20 @@ impl Output {
         }
     }
 
+    /// Whether the home has any.
+    pub(super) fn is_any(home: &Path) -> Result<bool> {
+        match fs::read_dir(home.join(DIRECTORY)) {
+            Ok(entries) => Ok(entries.flatten().any(|entry| process(&entry).is_some())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(fault(error)),
+        }
+    }
+
     /// All that have a directory; whatever else lies there is not ours to remove.
     pub(super) fn processes(&self) -> Result<Vec<ProcessId>> {
         let mut found = vec![];
         for entry in fs::read_dir(&self.root).map_err(fault)? {
-            let name = entry.map_err(fault)?.file_name();
-            found.extend(name.to_str().and_then(|name| name.parse::<ProcessId>().ok()));
+            found.extend(process(&entry.map_err(fault)?));
         }
         Ok(found)
     }
@@ -161,6 +171,10 @@ impl Output {
         };
         work(&mut slot, log)
     }
+}
+
+fn process(entry: &fs::DirEntry) -> Option<ProcessId> {
+    entry.file_name().to_str()?.parse().ok()
 }
 
 impl Open {

@@ -38,6 +38,8 @@ mod fault;
 mod found;
 #[path = "../rows/gates.rs"]
 mod gates;
+#[path = "../rows/instance.rs"]
+mod instance;
 pub mod lead;
 #[path = "../rows/ledger.rs"]
 mod ledger;

@@ -12,13 +12,13 @@ use tokio::{
 };
 
 use super::{
-    Connection, PostgresStore, fault,
+    Connection, PostgresStore, fault, instance,
     lead::Lead,
     output::Rows,
     turns::Turns,
     writer::{self, Writer},
 };
-use crate::store::{Error, Result};
+use crate::store::{Error, Identity, Result};
 
 const OLDEST: i64 = 13;
 const CONNECTING: Duration = Duration::from_secs(5);
@@ -40,6 +40,15 @@ pub(super) enum Use {
 }
 
 impl PostgresStore {
+    /// Which it is. Leading has given it its tables.
+    pub async fn identity(lead: &Lead) -> Result<Identity> {
+        let mut connection = connect(lead.options(), Use::Reading).await?;
+        let identity = instance::identity(&mut connection).await?;
+        // It has read what it was for.
+        connection.close().await.ok();
+        Ok(identity)
+    }
+
     /// Of a server that leads. The fingerprint is of the key that secrets are sealed with.
     pub async fn open(lead: Lead, key_fingerprint: [u8; 32]) -> Result<Self> {
         let turns = Turns { lead: lead.clone() };

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use sandbar_api::{
-    Event, Exit, OutputRange, Process, ProcessId, ProcessState, SandboxId, SandboxState, SnapshotId, StateReason,
-    Token, TokenId,
+    Event, Exit, InstanceId, OutputRange, Process, ProcessId, ProcessState, SandboxId, SandboxState, SnapshotId,
+    StateReason, Token, TokenId,
 };
+use sandbar_provider::Quarantine;
 use tokio::sync::watch;
 
 use super::{
     This, approvals,
     births::{self, Of},
-    events, found, pools, processes, prune, sandboxes, scripts, snapshots, tokens, usage,
+    events, found, instance, pools, processes, prune, sandboxes, scripts, snapshots, tokens, usage,
     writer::Need::{Essential, Ordinary},
 };
 use crate::store::{
@@ -208,6 +209,24 @@ impl Store for This {
 
     async fn drop_output(&self, sandbox: &SandboxId) -> Result<()> {
         self.output.remove(processes::ids_of_sandbox(&self.readers, sandbox).await?).await
+    }
+
+    async fn quarantined_output(&self) -> Result<Vec<(ProcessId, Quarantine)>> {
+        self.output.quarantined().await
+    }
+
+    async fn remove_quarantined_output(&self, process: &ProcessId) -> Result<()> {
+        self.output.remove_quarantined(process).await
+    }
+
+    async fn set_instance(&self, instance: &InstanceId) -> Result<()> {
+        let instance = instance.clone();
+        self.writer
+            .write(Essential, move |transaction| {
+                let instance = instance.clone();
+                Box::pin(async move { instance::set(transaction, &instance).await })
+            })
+            .await
     }
 
     async fn events(&self, after: u64, limit: u32, sandbox: Option<&SandboxId>) -> Result<Vec<Event>> {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use sandbar_api::{OutputRange, Process, ProcessId};
+use sandbar_provider::Quarantine;
 
 use crate::store::{Chunk, Error, Result, output::Output};
 
@@ -42,6 +43,15 @@ impl Files {
 
     pub(super) async fn remove(&self, processes: Vec<ProcessId>) -> Result<()> {
         self.elsewhere(move |output| processes.iter().try_for_each(|id| output.remove(id))).await
+    }
+
+    pub(super) async fn quarantined(&self) -> Result<Vec<(ProcessId, Quarantine)>> {
+        self.elsewhere(Output::quarantined).await
+    }
+
+    pub(super) async fn remove_quarantined(&self, process: &ProcessId) -> Result<()> {
+        let process = process.clone();
+        self.elsewhere(move |output| output.remove_quarantined(&process)).await
     }
 
     pub(super) async fn close(&self) {

@@ -36,6 +36,8 @@ mod files;
 mod found;
 #[path = "../rows/gates.rs"]
 mod gates;
+#[path = "../rows/instance.rs"]
+mod instance;
 #[path = "../rows/ledger.rs"]
 mod ledger;
 mod open;

@@ -135,7 +135,7 @@ impl Provider for Bare {
     }
 
     async fn list(&self) -> Result<Vec<Found>, Error> {
-        Ok(self.guests.lock().unwrap().keys().map(|id| Found { id: id.clone(), running: true }).collect())
+        Ok(self.guests.lock().unwrap().keys().map(|id| Found { id: id.clone(), running: true, mark: None }).collect())
     }
 
     async fn connect(&self, id: &SandboxId) -> Result<Guest, Error> {
@@ -204,8 +204,14 @@ impl Bench {
             broken: AtomicBool::new(false),
             guests: Mutex::default(),
         });
-        let engine =
-            Engine::open(Config { home: home.clone(), providers: vec![provider.clone()], asks: true }).await.unwrap();
+        let engine = Engine::open(Config {
+            home: home.clone(),
+            providers: vec![provider.clone()],
+            asks: true,
+            ..Config::default()
+        })
+        .await
+        .unwrap();
         fs::write(home.join("templates/small.toml"), "max_file = 100000\n").unwrap();
         fs::create_dir(directory.path().join("files")).unwrap();
         let socket = home.join("sandbar.sock");
