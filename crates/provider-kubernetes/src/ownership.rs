@@ -83,6 +83,7 @@ pub(crate) async fn mark(cluster: &Kubernetes, id: &SandboxId, claim: &SandboxCl
         && let Ok(sandbox) = settle::sandbox(claim, id)
     {
         shared.cluster.sandboxes().set_mode(&sandbox, OperatingMode::Suspended).await.map_err(failure::told)?;
+        shared.met().remove(id);
     }
     Ok(())
 }

@@ -106,6 +106,16 @@ pub(crate) async fn start(
                 fix: "Delete the sandbox and create another.".into(),
             });
         }
+        // A pod that ends after it was asked for again would be taken for one that failed.
+        Life::Suspended { over: false } => {
+            stop(cluster, &spec.id, claim).await?;
+            Life::Suspended { over: true }
+        }
+        // The claim still shows the pod that is about to go.
+        Life::Ready(_) | Life::Coming { .. } if is_to_be_suspended(cluster, claim).await? => {
+            stop(cluster, &spec.id, claim).await?;
+            Life::Suspended { over: true }
+        }
         past => past,
     };
     if let Life::Suspended { .. } = past {
@@ -114,6 +124,13 @@ pub(crate) async fn start(
         shared.cluster.sandboxes().set_mode(&sandbox, OperatingMode::Running).await.map_err(failure::told)?;
     }
     usable(cluster, spec, blueprint, Some(past)).await
+}
+
+/// Whether the Sandbox was asked to give up its pod. The claim shows that later.
+async fn is_to_be_suspended(cluster: &Kubernetes, claim: &SandboxClaim) -> Result<bool, Error> {
+    let Some(named) = claim.sandbox() else { return Ok(false) };
+    let sandbox = cluster.shared.cluster.sandboxes().get_opt(&named.name).await.map_err(failure::told)?;
+    Ok(sandbox.is_some_and(|sandbox| sandbox.spec.operating_mode == Some(OperatingMode::Suspended)))
 }
 
 /// Returns when the sandbox is ready, knows whose it is, and holds what it was promised to.

@@ -133,7 +133,8 @@ impl From<Problem> for Failure {
 /// The one table from problems to exit codes.
 pub(crate) fn of(code: Code) -> u8 {
     match code {
-        Code::BadName
+        Code::BadRequest
+        | Code::BadName
         | Code::BadLabel
         | Code::BadEnv
         | Code::BadCommand
@@ -206,6 +207,7 @@ mod tests {
             (Code::Forbidden, REFUSED),
             (Code::FileForbidden, FAILED),
             (Code::NotEnforceable, NOT_ENFORCEABLE),
+            (Code::BadRequest, USAGE),
             (Code::BadName, USAGE),
             (Code::BadRule, USAGE),
             (Code::UnknownRule, NOT_FOUND),
