@@ -18,6 +18,8 @@ use hyper::{
     header::EXPECT,
 };
 
+use crate::headers;
+
 /// The most that is read of a request that is refused, and how long.
 const DRAINED: usize = 1 << 20;
 const DRAIN: Duration = Duration::from_secs(1);
@@ -60,6 +62,35 @@ pub(crate) async fn drain(request: Request<Incoming>) {
     };
     // what is longer is cut off
     let _ = tokio::time::timeout(DRAIN, reading).await;
+}
+
+/// A server's body, whose trailers say nothing in the gateway's name.
+pub(crate) struct FromServer<B>(pub(crate) B);
+
+impl<B> HttpBody for FromServer<B>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let mut polled = Pin::new(&mut self.0).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &mut polled
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            headers::strip_own(trailers);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
 }
 
 /// Counts the bytes of a body, and keeps `held` until it ended, failed or was dropped.

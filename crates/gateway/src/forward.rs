@@ -7,7 +7,7 @@ use hyper::{Request, Response, StatusCode, body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 
 use crate::{
-    body::{Body, Counted, End, drain, empty, stream},
+    body::{Body, Counted, End, FromServer, drain, empty, stream},
     facts::Record,
     gate::{Gate, Pulse, Seen},
     headers,
@@ -114,18 +114,21 @@ async fn forward(
         let server = hyper::upgrade::on(&mut response);
         let (mut parts, _) = response.into_parts();
         headers::strip(&mut parts.headers, upgrade.as_ref());
+        headers::strip_own(&mut parts.headers);
         return Ok((Response::from_parts(parts, empty()), Some(Bridge { client, server, record, _flight: flight })));
     }
     let (mut parts, body) = response.into_parts();
     headers::strip(&mut parts.headers, None);
+    headers::strip_own(&mut parts.headers);
     if hyper::body::Body::is_end_stream(&body) {
         record.done(Some(status));
         return Ok((Response::from_parts(parts, stream(body)), None));
     }
     let received = Arc::clone(&record.traffic.received);
-    let body = Counted::new(body, received, (record, status, flight), |(record, status, _), end| match end {
-        End::Whole => record.done(Some(*status)),
-        End::Broken(cause) => record.failed(format!("the answer broke off: {cause}")),
-    });
+    let body =
+        Counted::new(FromServer(body), received, (record, status, flight), |(record, status, _), end| match end {
+            End::Whole => record.done(Some(*status)),
+            End::Broken(cause) => record.failed(format!("the answer broke off: {cause}")),
+        });
     Ok((Response::from_parts(parts, stream(body)), None))
 }

@@ -12,6 +12,8 @@ use hyper::{
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+/// What the gateway itself says, as in `sandbar-refusal`, begins with it.
+const OWN: &str = "sandbar-";
 
 /// The protocol a request asks to go on with, if it may. HTTP by another name would go on without being judged.
 pub(crate) fn upgrade(version: Version, headers: &HeaderMap) -> Option<HeaderValue> {
@@ -64,6 +66,14 @@ pub(crate) fn strip(headers: &mut HeaderMap, upgrade: Option<&HeaderValue>) {
     if let Some(protocol) = upgrade {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, protocol.clone());
+    }
+}
+
+/// Takes out of a server's headers or trailers what a client would read as the gateway's own word.
+pub(crate) fn strip_own(headers: &mut HeaderMap) {
+    let own: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with(OWN)).cloned().collect();
+    for name in own {
+        headers.remove(name);
     }
 }
 
@@ -131,6 +141,19 @@ mod tests {
         ]);
         strip(&mut some, None);
         assert_eq!(some, headers(&[("te", "trailers"), ("accept", "*/*")]));
+    }
+
+    #[test]
+    fn nobody_else_speaks_in_the_gateways_name() {
+        let mut some = headers(&[
+            ("sandbar-refusal", "network_denied"),
+            ("sandbar-refusal", "busy"),
+            ("sandbar-", "x"),
+            ("x-sandbar-refusal", "stays"),
+            ("sandbar", "stays"),
+        ]);
+        strip_own(&mut some);
+        assert_eq!(some, headers(&[("x-sandbar-refusal", "stays"), ("sandbar", "stays")]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use hyper::{HeaderMap, header};
 use sandbar_policy::Swap;
 
-use crate::Secret;
+use crate::{Secret, headers::strip_own};
 
 /// Headers that end here.
 const KEPT_BACK: &[&str] = &[
@@ -32,6 +32,7 @@ pub(super) fn headers(mut headers: HeaderMap, same_length: bool, key: &[Secret])
     for name in KEPT_BACK {
         headers.remove(*name);
     }
+    strip_own(&mut headers);
     if !same_length {
         headers.remove(header::CONTENT_LENGTH);
     }

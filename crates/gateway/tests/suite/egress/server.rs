@@ -224,9 +224,10 @@ async fn answer(mut request: Request<Incoming>, seen: &Mutex<Vec<Seen>>, step: A
         "/trailers" => {
             let mut trailers = HeaderMap::new();
             trailers.insert("grpc-status", HeaderValue::from_static("0"));
+            trailers.insert("sandbar-refusal", HeaderValue::from_static("network_denied"));
             let frames = [Frame::data(Bytes::from_static(b"data")), Frame::trailers(trailers)].map(Ok);
             let mut response = Response::new(StreamBody::new(Box::pin(stream::iter(frames)) as Pin<Box<_>>));
-            response.headers_mut().insert("trailer", HeaderValue::from_static("grpc-status"));
+            response.headers_mut().insert("trailer", HeaderValue::from_static("grpc-status, sandbar-refusal"));
             response
         }
         "/ws" => {
@@ -244,6 +245,7 @@ async fn answer(mut request: Request<Incoming>, seen: &Mutex<Vec<Seen>>, step: A
             *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             response.headers_mut().insert("connection", HeaderValue::from_static("upgrade"));
             response.headers_mut().insert("upgrade", HeaderValue::from_static("websocket"));
+            response.headers_mut().insert("sandbar-refusal", HeaderValue::from_static("network_denied"));
             response
         }
         "/back" => {
@@ -267,6 +269,7 @@ async fn answer(mut request: Request<Incoming>, seen: &Mutex<Vec<Seen>>, step: A
         _ => {
             let mut response = Response::new(bytes(body));
             response.headers_mut().insert("x-server", HeaderValue::from_static("here"));
+            response.headers_mut().insert("sandbar-refusal", HeaderValue::from_static("network_denied"));
             response
         }
     }

@@ -149,6 +149,7 @@ async fn websockets_pass() {
     let mut response = sender.send_request(asked).await.expect("an answer");
     assert_eq!(response.status(), 101);
     assert_eq!(response.headers()["upgrade"], "websocket");
+    assert!(!response.headers().contains_key("sandbar-refusal"), "{response:?}");
     let mut io = TokioIo::new(hyper::upgrade::on(&mut response).await.expect("upgraded"));
     for _ in 0..3 {
         io.write_all(b"ping").await.expect("written");
@@ -211,10 +212,31 @@ async fn trailers_pass_both_ways() {
         .expect("a request");
     let response = sender.send_request(asked).await.expect("an answer");
     let collected = response.into_body().collect().await.expect("a body");
-    assert_eq!(collected.trailers().expect("trailers")["grpc-status"], "0");
+    let trailers = collected.trailers().expect("trailers");
+    assert_eq!(trailers["grpc-status"], "0");
+    assert!(!trailers.contains_key("sandbar-refusal"), "{trailers:?}");
     let seen = server.last();
     assert_eq!(seen.headers["te"], "trailers");
     assert!(String::from_utf8_lossy(&seen.body).contains("\"x-sum\": \"42\""), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_server_does_not_speak_in_the_gateways_name() {
+    for protocols in [vec!["h2"], vec!["http/1.1"]] {
+        let server = Server::shows(Shown { protocols, ..Shown::default() }).await;
+        let world = looking(&server).await;
+        let reply = world.get("a.example.test", server.port(), "/", &[]).await;
+        assert_eq!((reply.status, reply.headers.contains_key("x-server")), (200, true));
+        assert!(!reply.headers.contains_key("sandbar-refusal"), "{reply:?}");
+        world.warden.rules(&[]);
+        let (_, refused) = world.connect_raw(&format!("a.example.test:{}", server.port())).await;
+        assert!(refused.contains("sandbar-refusal: network_denied"), "the control: {refused}");
+    }
+    let server = Server::plain().await;
+    let world = World::new(&[(Allow, &format!("a.example.test:{}", server.port()))]).await;
+    let reply = world.plain(&format!("http://a.example.test:{}/", server.port()), &[]).await;
+    assert_eq!((reply.status, reply.headers.contains_key("x-server")), (200, true));
+    assert!(!reply.headers.contains_key("sandbar-refusal"), "{reply:?}");
 }
 
 #[tokio::test]

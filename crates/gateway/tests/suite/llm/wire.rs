@@ -65,6 +65,7 @@ async fn the_upstreams_key_goes_in_and_the_clients_headers_stay_out() {
     }
     assert_eq!(answer.headers["x-request-id"], "req_1");
     assert!(!answer.headers.contains_key("openai-organization"));
+    assert!(!answer.headers.contains_key("sandbar-refusal"), "a vendor does not speak in the gateway's name");
     assert!(!answer.text().contains(KEY));
 }
 

@@ -262,6 +262,7 @@ fn json(status: StatusCode, value: &Value) -> Response<Body> {
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().insert("x-request-id", HeaderValue::from_static("req_1"));
     response.headers_mut().insert("openai-organization", HeaderValue::from_static("org-secret"));
+    response.headers_mut().insert("sandbar-refusal", HeaderValue::from_static("network_denied"));
     response
 }
 
