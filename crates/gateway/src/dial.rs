@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use crate::{
     GatewayError, Settings,
     gate::Gate,
+    happy_eyeballs,
     local::is_local,
     resolve::{Names, Unresolved},
     roots::Roots,
@@ -118,7 +119,10 @@ impl Reach {
         let addresses = timeout_at(deadline, self.addresses(host, port, chosen))
             .await
             .map_err(|_| DialError::Unresolved(Unresolved::Timeout))??;
-        let tcp = connect(&addresses, port, deadline).await?;
+        let mut addresses = happy_eyeballs::in_turn(&addresses);
+        addresses.truncate(TRIED);
+        let connect = |address| TcpStream::connect(SocketAddr::new(address, port));
+        let (tcp, place) = happy_eyeballs::first(addresses, deadline, place, connect).await?;
         // small writes of interactive protocols must not wait for acknowledgements
         tcp.set_nodelay(true).map_err(DialError::Io)?;
         let Some(alpn) = tls else { return Ok(Connected { stream: Stream::plain(tcp, place), h2: false }) };
@@ -195,24 +199,6 @@ impl Reach {
 fn is_own(own: SocketAddr, address: IpAddr, port: u16, local: bool) -> bool {
     let same = own.ip().to_canonical() == address.to_canonical();
     port == own.port() && (same || own.ip().is_unspecified() && local)
-}
-
-/// Tries one after the other, each with its share of the time that is left.
-async fn connect(addresses: &[IpAddr], port: u16, deadline: Instant) -> Result<TcpStream, DialError> {
-    let mut last = DialError::Timeout;
-    let tried = &addresses[..addresses.len().min(TRIED)];
-    for (index, address) in tried.iter().enumerate() {
-        let now = Instant::now();
-        let share = deadline.saturating_duration_since(now) / u32::try_from(tried.len() - index).unwrap_or(1);
-        match timeout_at(now + share, TcpStream::connect(SocketAddr::new(*address, port))).await {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => last = DialError::ConnectionRefused,
-            Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut => last = DialError::Timeout,
-            Ok(Err(error)) => last = DialError::Io(error),
-            Err(_) => last = DialError::Timeout,
-        }
-    }
-    Err(last)
 }
 
 /// The cause in words; rustls puts its own error into the I/O error.

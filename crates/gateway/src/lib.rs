@@ -14,6 +14,7 @@ mod error;
 mod facts;
 mod forward;
 mod gate;
+mod happy_eyeballs;
 mod headers;
 mod hello;
 pub mod llm;

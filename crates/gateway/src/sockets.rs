@@ -36,8 +36,19 @@ pub(crate) struct Share {
 
 /// A place for one connection, as long as it is kept.
 pub(crate) struct Socket {
-    _all: Option<OwnedSemaphorePermit>,
-    _own: Option<OwnedSemaphorePermit>,
+    all: Option<OwnedSemaphorePermit>,
+    own: Option<OwnedSemaphorePermit>,
+}
+
+impl Socket {
+    /// One more of the same kind, if one is free at once.
+    pub(crate) fn another(&self) -> Option<Self> {
+        let more = |permit: &Option<OwnedSemaphorePermit>| match permit {
+            Some(permit) => Arc::clone(permit.semaphore()).try_acquire_owned().ok().map(Some),
+            None => Some(None),
+        };
+        Some(Self { own: more(&self.own)?, all: more(&self.all)? })
+    }
 }
 
 /// A place for one request, as long as it is kept.
@@ -64,7 +75,7 @@ impl Sockets {
     /// For what the operator chose to connect to.
     pub(crate) async fn server(&self) -> Result<Socket, Busy> {
         let all = tokio::time::timeout(WAIT, Arc::clone(&self.all).acquire_owned()).await;
-        Ok(Socket { _all: Some(all.map_err(|_| Busy)?.map_err(|_| Busy)?), _own: None })
+        Ok(Socket { all: Some(all.map_err(|_| Busy)?.map_err(|_| Busy)?), own: None })
     }
 
     pub(crate) fn share(&self, connections: usize) -> Share {
@@ -121,7 +132,7 @@ async fn socket(own: &Arc<Semaphore>, all: Option<&Arc<Semaphore>>) -> Result<So
         Some(all) => Some(Arc::clone(all).acquire_owned().await.map_err(|_| Busy)?),
         None => None,
     };
-    Ok(Socket { _all: all, _own: Some(own) })
+    Ok(Socket { all, own: Some(own) })
 }
 
 #[cfg(test)]
