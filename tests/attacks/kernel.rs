@@ -114,6 +114,19 @@ const FAMILIES: &[&str] = &[
     "socket_smc",
 ];
 
+/// Answered as by a kernel without them, so that programs which try them first go on with TCP or UDP.
+const PROTOCOLS: &[&str] = &[
+    "socket_mptcp",
+    "socket_mptcp_by_high_bits",
+    "socket_mptcp_over_ipv6",
+    "socket_udplite",
+    "socket_sctp",
+    "socket_dccp",
+    "socket_l2tp",
+    "socket_smc_over_ip",
+    "protocol_on_tcp",
+];
+
 pub(crate) fn all() -> Vec<Attack> {
     let of = |names: &'static [&'static str], control: Control| {
         names.iter().map(move |name| Attack::probe(Class::Kernel, name, "EPERM", control))
@@ -127,6 +140,7 @@ pub(crate) fn all() -> Vec<Attack> {
         .chain(of(DISRUPTIVE, Unshared).map(Attack::by_root))
         .chain(of(FAMILIES, SECCOMP))
         .chain(by_root)
+        .chain(PROTOCOLS.iter().map(|name| probe(name, "EPROTONOSUPPORT", SECCOMP)))
         .chain([
             // As on a kernel without it, which programs that log to it take for an answer.
             probe("socket_netlink_audit", "EPERM|EPROTONOSUPPORT", SECCOMP),

@@ -193,7 +193,7 @@ const OTHERWISE_IN_A_POD: &[(&str, &str)] = &[
 ];
 
 /// By these the kernel says that it was built without something; a fence says EPERM or EACCES.
-const MISSING: &[&str] = &["ENOSYS", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT", "SIGSEGV"];
+const MISSING: &[&str] = &["ENOSYS", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ENOPROTOOPT", "ESOCKTNOSUPPORT", "SIGSEGV"];
 
 /// The attempt, then its control: an attempt that cannot succeed shows nothing.
 async fn one(stage: &Stage, attack: &Attack, profile: &'static str) -> Line {

@@ -22,6 +22,12 @@ pub(crate) fn all() -> Vec<Attack> {
         doing("tiocsti", act!(tiocsti), Control::Act("without seccomp", act!(tiocsti_open))),
         doing("tiocsti_by_high_bits", act!(tiocsti_high), Control::Act("without seccomp", act!(tiocsti_high_open))),
         doing("tioclinux", act!(tioclinux), console()),
+        doing("line_discipline", act!(discipline), Control::Act("without seccomp", act!(discipline_open))),
+        doing(
+            "line_discipline_by_high_bits",
+            act!(discipline_high),
+            Control::Act("without seccomp", act!(discipline_high_open)),
+        ),
         doing("tioccons", act!(tioccons), console()),
         doing(
             "descriptors_on_a_terminal",
@@ -78,6 +84,24 @@ async fn tioccons(stage: &Stage, target: &Target) -> Outcome<Finding> {
 
 async fn descriptors(stage: &Stage, target: &Target) -> Outcome<Finding> {
     on_terminal(stage, target, "descriptors").await
+}
+
+async fn discipline(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    on_terminal(stage, target, "line_discipline").await
+}
+
+async fn discipline_high(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    on_terminal(stage, target, "line_discipline_by_high_bits").await
+}
+
+async fn discipline_open(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let open = stage.target(target.profile, &recipe(target.profile, "", &["seccomp"])).await?;
+    on_terminal(stage, &open, "line_discipline").await
+}
+
+async fn discipline_high_open(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let open = stage.target(target.profile, &recipe(target.profile, "", &["seccomp"])).await?;
+    on_terminal(stage, &open, "line_discipline_by_high_bits").await
 }
 
 async fn without_seccomp(stage: &Stage, target: &Target, probe: &str) -> Outcome<Finding> {

@@ -37,6 +37,8 @@ pub(super) fn named(name: &str) -> Option<Got> {
         "tiocsti_by_high_bits" => terminal((1 << 32) | 0x5412),
         "tioclinux" => terminal(0x541c),
         "tioccons" => terminal(0x541d),
+        "line_discipline" => line_discipline(0x5423),
+        "line_discipline_by_high_bits" => line_discipline((1 << 32) | 0x5423),
         "landlock_by_rename" => landlock_by_rename(),
         "landlock_by_hard_link" => landlock_by_hard_link(),
         "identity" => identity(),
@@ -169,6 +171,11 @@ fn terminal(request: u64) -> Got {
     // What is typed is echoed before the verdict, so it ends its line.
     argument[0] = b'\n';
     reached(call(libc::SYS_ioctl, &mut [N(0), N(request), Buffer(&mut argument)]), &[])
+}
+
+/// The one that the terminal has already: every other may need a module that this host lacks.
+fn line_discipline(request: u64) -> Got {
+    reached(call(libc::SYS_ioctl, &mut [N(0), N(request), Buffer(&mut [0; PAGE])]), &[])
 }
 
 /// Moves a file that may not be written to where everything may.

@@ -81,6 +81,8 @@ pub(crate) fn errno(number: i32) -> String {
         libc::EAFNOSUPPORT => "EAFNOSUPPORT",
         libc::EPROTONOSUPPORT => "EPROTONOSUPPORT",
         libc::ESOCKTNOSUPPORT => "ESOCKTNOSUPPORT",
+        libc::ENOPROTOOPT => "ENOPROTOOPT",
+        libc::ENOTCONN => "ENOTCONN",
         libc::ENETUNREACH => "ENETUNREACH",
         libc::ECONNREFUSED => "ECONNREFUSED",
         libc::EDQUOT => "EDQUOT",

@@ -43,6 +43,15 @@ pub(super) fn named(name: &str, arguments: &[&str]) -> Option<Got> {
         "socket_smc" => (43, STREAM, 0),
         "socket_raw_icmp" => (2, RAW, 1),
         "socket_ping" => (2, DATAGRAM, 1),
+        "socket_mptcp" => (2, STREAM, 262),
+        "socket_mptcp_by_high_bits" => (2, STREAM, (1 << 32) | 262),
+        "socket_mptcp_over_ipv6" => (10, STREAM, 262),
+        "socket_udplite" => (2, DATAGRAM, 136),
+        "socket_sctp" => (2, STREAM, 132),
+        "socket_dccp" => (2, 6, 33),
+        "socket_l2tp" => (2, DATAGRAM, 115),
+        "socket_smc_over_ip" => (2, STREAM, 256),
+        "protocol_on_tcp" => return Some(protocol_on_tcp()),
         "no_route_tcp" => return Some(each(OUTSIDE, tcp)),
         "no_route_udp" => return Some(each(OUTSIDE, udp)),
         "own_loopback" => return Some(own_loopback()),
@@ -62,6 +71,16 @@ pub(super) fn named(name: &str, arguments: &[&str]) -> Option<Got> {
         _ => return None,
     };
     Some(reached(call(libc::SYS_socket, &mut [N(family), N(kind), N(protocol)]), &[]))
+}
+
+/// TLS by the kernel, on a socket that is not connected: whoever says so has looked at it.
+fn protocol_on_tcp() -> Got {
+    let socket = call(libc::SYS_socket, &mut [N(2), N(STREAM), N(0)])?;
+    let mut name = [0; PAGE];
+    name[..3].copy_from_slice(b"tls");
+    let (level, option) = (N(libc::IPPROTO_TCP as u64), N(libc::TCP_ULP as u64));
+    let set = call(libc::SYS_setsockopt, &mut [N(socket as u64), level, option, Buffer(&mut name), N(3)]);
+    reached(set, &[libc::ENOTCONN, libc::ENOENT])
 }
 
 /// The first that goes through, or the error of the last.
