@@ -92,7 +92,7 @@ impl Engine {
         data: Bytes,
         eof: bool,
     ) -> Result<u64, Problem> {
-        let (mut inside, id) = self.live_process(sandbox, process).await?;
+        let (mut inside, id) = self.inner.live_process(sandbox, process).await?;
         let taken = write_input(&mut inside.guest, &id, offset, data, eof).await;
         self.inner.terminals.watchers.nudge(&id);
         taken
@@ -100,31 +100,15 @@ impl Engine {
 
     pub async fn signal(&self, sandbox: &str, process: &str, signal: &str) -> Result<(), Problem> {
         let signal = signals::number(signal)?;
-        // Before it ends, so that nothing follows it.
-        let given_up = match process.parse() {
-            Ok(id) if [signals::TERM, signals::KILL].contains(&signal) => self.inner.let_go(sandbox, &id).await?,
-            _ => false,
-        };
-        match self.send(sandbox, process, signal).await {
-            Err(problem) if given_up && problem.code == Code::ProcessOver => Ok(()),
-            sent => sent,
-        }
-    }
-
-    async fn send(&self, sandbox: &str, process: &str, signal: i32) -> Result<(), Problem> {
-        let (mut inside, id) = match signal {
-            signals::KILL => self.killable_process(sandbox, process).await?,
-            _ => self.live_process(sandbox, process).await?,
-        };
-        let request = SignalRequest { process_id: id.to_string(), signal };
-        inside.guest.signal(request).await.map_err(|status| of_live(&status, &id))?;
-        Ok(())
+        let (inner, sandbox, process) = (self.inner.clone(), sandbox.to_owned(), process.to_owned());
+        // To its end, whoever still waits: a restart policy goes with its process or not at all.
+        self.inner.finish(async move { inner.send(&sandbox, &process, signal).await }).await
     }
 
     pub async fn resize(&self, sandbox: &str, process: &str, size: TerminalSize) -> Result<(), Problem> {
         let request = terminal(size)?;
         let handle = self.inner.handle(sandbox).await?;
-        let (mut inside, id) = self.live_process(sandbox, process).await?;
+        let (mut inside, id) = self.inner.live_process(sandbox, process).await?;
         let (inner, halt) = (self.inner.clone(), self.inner.halt.clone());
         let sized = async move {
             let live = handle.live(&id).ok_or_else(|| problem::process_over(id.as_str()))?;
@@ -147,21 +131,54 @@ impl Engine {
         let resizing = self.inner.tasks.spawn(async move { halt.run_until_cancelled(sized).await });
         resizing.await.ok().flatten().unwrap_or_else(|| Err(problem::shutting_down()))
     }
+}
+
+impl Inner {
+    async fn send(&self, sandbox: &str, process: &str, signal: i32) -> Result<(), Problem> {
+        let ends = [signals::TERM, signals::KILL].contains(&signal);
+        let let_in = match signal {
+            signals::KILL => self.killable_process(sandbox, process).await,
+            _ => self.live_process(sandbox, process).await,
+        };
+        let (mut inside, id) = match (let_in, process.parse()) {
+            // It has ended already. If it was about to be started again, that is what there is to end.
+            (Err(problem), Ok(id)) if ends && problem.code == Code::ProcessOver => {
+                let given_up = self.let_go(sandbox, &id).await?;
+                return given_up.map(drop).ok_or(problem);
+            }
+            (let_in, _) => let_in?,
+        };
+        // Before it ends, so that nothing follows it; but only once nothing refuses the signal.
+        let given_up = if ends { self.let_go(sandbox, &id).await? } else { None };
+        let request = SignalRequest { process_id: id.to_string(), signal };
+        let sent = tokio::select! {
+            () = self.halt.cancelled() => Err(problem::shutting_down()),
+            sent = inside.guest.signal(request) => sent.map(drop).map_err(|status| of_live(&status, &id)),
+        };
+        match (sent, given_up) {
+            (Err(problem), Some(_)) if problem.code == Code::ProcessOver => Ok(()),
+            (Err(problem), Some(before)) => {
+                self.take_up(&before).await;
+                Err(problem)
+            }
+            (sent, _) => sent,
+        }
+    }
 
     async fn live_process(&self, sandbox: &str, process: &str) -> Result<(Inside, ProcessId), Problem> {
-        let handle = self.inner.handle(sandbox).await?;
+        let handle = self.handle(sandbox).await?;
         match process.parse().ok().filter(|id| handle.live(id).is_some()) {
             Some(id) => Ok((handle.enter().await?, id)),
-            None => Err(problem::process_over(stored(&self.inner, &handle, process).await?.id.as_str())),
+            None => Err(problem::process_over(stored(self, &handle, process).await?.id.as_str())),
         }
     }
 
     /// Also one that has ended: what it started may live on, and only its guest knows.
     async fn killable_process(&self, sandbox: &str, process: &str) -> Result<(Inside, ProcessId), Problem> {
-        let handle = self.inner.handle(sandbox).await?;
+        let handle = self.handle(sandbox).await?;
         let id = match process.parse().ok().filter(|id| handle.live(id).is_some()) {
             Some(id) => id,
-            None => stored(&self.inner, &handle, process).await?.id,
+            None => stored(self, &handle, process).await?.id,
         };
         // Without a guest nothing of it lives, and nothing is brought back to kill it.
         if handle.guest().is_none() && handle.live(&id).is_none() {

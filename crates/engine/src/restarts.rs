@@ -122,15 +122,24 @@ impl Inner {
         Ok(())
     }
 
-    /// A person ends a process: nothing is to follow it. Whether something was about to, which is all there was to end.
-    pub(crate) async fn let_go(&self, sandbox: &str, process: &ProcessId) -> Result<bool, Problem> {
+    /// A person ends a process: nothing is to follow it. The line as it was, if something would have.
+    pub(crate) async fn let_go(&self, sandbox: &str, process: &ProcessId) -> Result<Option<LineRow>, Problem> {
         let handle = self.handle(sandbox).await?;
         // Nearly all processes are of no line, and reading is cheaper than writing.
         if self.store.line_of(process).await?.is_none_or(|line| line.sandbox != handle.id) {
-            return Ok(false);
+            return Ok(None);
         }
         let before = self.store.give_up_line(process).await?;
-        Ok(before.is_some_and(|line| matches!(line.state, LineState::Waiting(_))))
+        Ok(before.filter(|line| matches!(line.state, LineState::Running | LineState::Waiting(_))))
+    }
+
+    /// The process could not be ended after all: what was to follow it still is.
+    pub(crate) async fn take_up(&self, before: &LineRow) {
+        if let Err(error) = self.store.take_up_line(before).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(line = %before.line, error, "a restart policy is lost though its process was not ended");
+        }
+        self.restarts.notify_one();
     }
 
     /// What of a session's commands is to be started again, and what was given up.

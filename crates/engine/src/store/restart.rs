@@ -111,6 +111,9 @@ pub trait RestartStore: Send + Sync {
     /// A person wants nothing to follow this process, the newest of its line. Event `process.restart_cancelled` if
     /// another one was due. The line as it was before.
     async fn give_up_line(&self, process: &ProcessId) -> Result<Option<LineRow>>;
+    /// Undoes `give_up_line`, given what that returned: the process could not be ended. Nothing is done if more has happened
+    /// to the line, or its sandbox ends.
+    async fn take_up_line(&self, before: &LineRow) -> Result<()>;
     /// The line that a process is of.
     async fn line_of(&self, process: &ProcessId) -> Result<Option<LineRow>>;
     /// Of sandboxes that are not deleted, oldest first.

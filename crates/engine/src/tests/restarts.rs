@@ -8,7 +8,7 @@ use sandbar_api::{
 use sandbar_guest::protocol::ExitReason;
 
 use super::{Bed, Tested, code, command, owner, script, script::Fault, soon};
-use crate::store::restart::LIMIT;
+use crate::store::restart::{LIMIT, LineState};
 
 fn kept(argv: &[&str]) -> StartProcess {
     let terminal = Some(TerminalSize { cols: 80, rows: 24 });
@@ -159,6 +159,40 @@ async fn a_person_who_kills_it_has_the_last_word() -> Tested {
     assert_eq!(code(bed.engine.restart_session("a", None).await), Some(Code::BadRequest), "three could be meant");
     let again = bed.engine.restart_session("a", Some(&dying.id)).await?;
     assert_eq!(again.restart_of, Some(dying.id));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_kill_that_is_refused_leaves_the_restart_policy() -> Tested {
+    let bed = Bed::new().await?;
+    let sandbox = bed.create("a").await?;
+    let guest = bed.provider.get(&sandbox.id).ok_or("no sandbox")?.guest.clone();
+    let line = async |process: &Process| {
+        bed.engine.inner.store.line_of(&process.id).await.map(|line| line.map(|line| line.state))
+    };
+    let first = bed.engine.start_process("a", kept(&["sleep"])).await?;
+    for signal in ["TERM", "KILL"] {
+        bed.engine.pause("a").await?;
+        assert_eq!(code(bed.engine.signal("a", first.id.as_str(), signal).await), Some(Code::WrongState));
+        bed.engine.resume("a").await?;
+        // Nor if the guest does not get it.
+        guest.fail("signal", Some(Fault::Unreachable));
+        assert_eq!(code(bed.engine.signal("a", first.id.as_str(), signal).await), Some(Code::GuestUnreachable));
+        guest.fail("signal", None);
+        assert_eq!(line(&first).await?, Some(LineState::Running), "{signal}");
+    }
+    // Also while it waits to be started again: what it left behind cannot be killed in a paused sandbox.
+    bed.engine.pause("a").await?;
+    bed.die(&first, 1, 0)?;
+    bed.runs(&first).await?;
+    let handle = bed.engine.inner.handle("a").await?;
+    soon(|| async { handle.live(&first.id).is_none().then_some(()) }).await?;
+    assert_eq!(code(bed.engine.signal("a", first.id.as_str(), "KILL").await), Some(Code::WrongState));
+    assert!(matches!(line(&first).await?, Some(LineState::Waiting(_))));
+    bed.engine.resume("a").await?;
+    let second = bed.started(2).await?;
+    assert_eq!(second.restart_of, Some(first.id));
+    assert_eq!(bed.count("process.restart_cancelled").await?, 0);
     Ok(())
 }
 

@@ -54,6 +54,11 @@ impl RestartStore for This {
         self.writer.write(Essential, move |transaction| Box::pin(give_up(transaction, process.clone()))).await
     }
 
+    async fn take_up_line(&self, before: &LineRow) -> Result<()> {
+        let before = before.clone();
+        self.writer.write(Essential, move |transaction| Box::pin(take_up(transaction, before.clone()))).await
+    }
+
     async fn line_of(&self, process: &ProcessId) -> Result<Option<LineRow>> {
         let row = sqlx::query(
             "SELECT * FROM restarts WHERE line = coalesce((SELECT restart_of FROM processes WHERE id = $1), $1)",
@@ -186,11 +191,7 @@ async fn decide(
     started_at: DateTime<Utc>,
     at: DateTime<Utc>,
 ) -> Result<()> {
-    let sandbox: String = sqlx::query_scalar("SELECT state FROM sandboxes WHERE id = $1")
-        .bind(line.sandbox.as_str())
-        .fetch_one(&mut transaction.connection)
-        .await?;
-    let sandbox_stays = matches!(parse(&sandbox)?, SandboxState::Creating | SandboxState::Ready | SandboxState::Paused);
+    let sandbox_stays = sandbox_stays(transaction, &line).await?;
     line.ended(&End { exit, started_at, at, sandbox_stays }, transaction.now);
     keep(transaction, &line).await?;
     let (kind, data) = match line.state {
@@ -207,6 +208,14 @@ async fn decide(
     tell(transaction, &line, kind, data).await
 }
 
+async fn sandbox_stays(transaction: &mut Transaction, line: &LineRow) -> Result<bool> {
+    let sandbox: String = sqlx::query_scalar("SELECT state FROM sandboxes WHERE id = $1")
+        .bind(line.sandbox.as_str())
+        .fetch_one(&mut transaction.connection)
+        .await?;
+    Ok(matches!(parse(&sandbox)?, SandboxState::Creating | SandboxState::Ready | SandboxState::Paused))
+}
+
 async fn give_up(transaction: &mut Transaction, process: ProcessId) -> Result<Option<LineRow>> {
     let Some(before) = by_process(&mut transaction.connection, &process).await? else { return Ok(None) };
     let state = match before.state {
@@ -220,6 +229,26 @@ async fn give_up(transaction: &mut Transaction, process: ProcessId) -> Result<Op
         tell(transaction, &after, "process.restart_cancelled", json!({})).await?;
     }
     Ok(Some(before))
+}
+
+async fn take_up(transaction: &mut Transaction, before: LineRow) -> Result<()> {
+    let given_up = match before.state {
+        LineState::Running => LineState::Leaving,
+        LineState::Waiting(_) => LineState::Ended,
+        LineState::Leaving | LineState::CrashLoop | LineState::Ended => return Ok(()),
+    };
+    let found = by_process(&mut transaction.connection, &before.process).await?;
+    let untouched = found.is_some_and(|line| (line.state, line.restarts) == (given_up, before.restarts));
+    if !untouched || !sandbox_stays(transaction, &before).await? {
+        return Ok(());
+    }
+    keep(transaction, &before).await?;
+    match before.state {
+        LineState::Waiting(due) => {
+            tell(transaction, &before, "process.restart_due", json!({ "runs": before.quick, "due": due })).await
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn tell(transaction: &mut Transaction, line: &LineRow, kind: &str, mut data: Value) -> Result<()> {

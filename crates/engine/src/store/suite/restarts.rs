@@ -170,6 +170,24 @@ pub(in crate::store) async fn a_person_and_the_end_of_the_sandbox_end_a_line<H: 
     assert_eq!((line(&store, &waits.id).await?.state, store.next_due().await?), (LineState::Ended, None));
     assert_eq!(kinds(&store).await?.pop().as_deref(), Some("process.restart_cancelled"));
     assert_eq!(store.give_up_line(&new_process(&here).id).await?, None);
+    // Given up for a signal that was then not sent.
+    let stays = begun(&store, &here).await?;
+    let before = store.give_up_line(&stays.id).await?.ok_or("it has a line")?;
+    store.take_up_line(&before).await?;
+    assert_eq!((line(&store, &stays.id).await?, before.state), (before.clone(), LineState::Running));
+    store.end_run(&stays.id, ProcessState::Exited, failed(), now()).await?;
+    let waiting = line(&store, &stays.id).await?.state;
+    let before = store.give_up_line(&stays.id).await?.ok_or("it has a line")?;
+    store.take_up_line(&before).await?;
+    assert!(matches!(waiting, LineState::Waiting(_)));
+    assert_eq!(line(&store, &stays.id).await?.state, waiting);
+    assert_eq!(kinds(&store).await?.pop().as_deref(), Some("process.restart_due"));
+    // More has happened since: that stands.
+    let next = following(&line(&store, &stays.id).await?);
+    assert!(store.next_run(&next, By::Time).await?);
+    store.give_up_line(&next.id).await?;
+    store.take_up_line(&before).await?;
+    assert_eq!(line(&store, &stays.id).await?.state, LineState::Leaving);
     // Waiting in a sandbox that ends, and ending in one.
     let (idle, busy) = (begun(&store, &here).await?, begun(&store, &here).await?);
     store.end_run(&idle.id, ProcessState::Exited, failed(), now()).await?;

@@ -190,6 +190,15 @@ impl Script {
         worker.await.map_err(|error| Status::internal(error.to_string()))
     }
 
+    fn deliver(&self, process: &str, signal: i32) -> Result<(), Status> {
+        if signal == 9 && lock(&self.0.left_behind).remove(process) {
+            return Ok(());
+        }
+        self.play(process).filter(|play| play.exit.is_none()).ok_or_else(|| refuse("process_over"))?;
+        self.change(process, |play| play.exit = exit(128 + signal, signal, ExitReason::Killed));
+        Ok(())
+    }
+
     pub(in crate::tests) fn write(&self, process: &str, data: &[u8]) {
         self.change(process, |play| play.output.extend_from_slice(data));
     }
@@ -248,7 +257,8 @@ impl guest_server::Guest for Script {
     async fn start(&self, request: Request<StartRequest>) -> Answer<StartReply> {
         let request = request.into_inner();
         lock(&self.0.starts).push(request.clone());
-        if lock(&self.0.faults).contains_key("start") {
+        let fault = lock(&self.0.faults).get("start").copied();
+        if fault == Some(Fault::Unreachable) {
             std::future::pending::<()>().await;
         }
         let words: Vec<&str> = request.argv.iter().map(String::as_str).collect();
@@ -263,7 +273,10 @@ impl guest_server::Guest for Script {
             _ => return Err(refuse("command_not_found")),
         }
         self.change(&request.process_id, |slot| *slot = play);
-        Ok(Response::new(StartReply {}))
+        match fault {
+            Some(_) => Err(Status::unavailable("the script does not say")),
+            None => Ok(Response::new(StartReply {})),
+        }
     }
 
     async fn list(&self, _: Request<ListRequest>) -> Answer<ListReply> {
@@ -355,11 +368,7 @@ impl guest_server::Guest for Script {
 
     async fn signal(&self, request: Request<SignalRequest>) -> Answer<SignalReply> {
         let SignalRequest { process_id, signal } = request.into_inner();
-        if signal == 9 && lock(&self.0.left_behind).remove(&process_id) {
-            return Ok(Response::new(SignalReply {}));
-        }
-        self.play(&process_id).filter(|play| play.exit.is_none()).ok_or_else(|| refuse("process_over"))?;
-        self.change(&process_id, |play| play.exit = exit(128 + signal, signal, ExitReason::Killed));
+        self.works("signal", || self.deliver(&process_id, signal))??;
         Ok(Response::new(SignalReply {}))
     }
 
