@@ -21,6 +21,7 @@ mod pause;
 mod pools;
 mod ports;
 mod processes;
+mod refusals;
 mod restart;
 mod restarts;
 mod runtimes;
