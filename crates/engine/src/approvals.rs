@@ -17,7 +17,7 @@ use sandbar_api::{
 };
 use tokio::time;
 
-pub(crate) use typing::{resume, settled};
+pub(crate) use typing::resume;
 pub(crate) use waiting::Approvals;
 
 use crate::{
@@ -36,6 +36,9 @@ const LONGEST_TEXT: usize = 64 * 1024;
 /// The clock that timers use stands still while a laptop sleeps, so the wall clock is asked at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(5);
+/// Until it is asked again what became of an answer.
+const FIRST_LOOK: Duration = Duration::from_millis(200);
+const NOT_WRITTEN: &str = "the connection to the database was lost; the answer was not written, and may be given again";
 
 #[derive(Debug, Clone, Default)]
 pub struct ApprovalQuery {
@@ -150,7 +153,12 @@ impl Inner {
             lasting = Some((handle, after, alone));
         }
         let id = approval.id;
-        let closed = self.store.answer_approval(&id, answer, rules).await.map_err(|error| match error {
+        let (choice, by) = (answer.choice.clone(), answer.by.clone());
+        let ours = move |found: &Approval, _: Option<&str>| {
+            found.answer.as_ref().is_some_and(|answer| (&answer.choice, &answer.by) == (&choice, &by))
+        };
+        let closed = self.store.answer_approval(&id, answer, rules).await;
+        let closed = found_out(self, &id, closed, ours).await.map_err(|error| match error {
             store::Error::Missing(_) => unknown(id.as_str()),
             error => error.into(),
         })?;
@@ -166,6 +174,35 @@ impl Inner {
                 self.gates.approvals.ended(&approval);
                 Err(over(&approval))
             }
+        }
+    }
+}
+
+/// What became of an answer. Where nobody heard how its commit ended, the store is asked until it says: what counts has to
+/// be carried out. `ours` tells the answer, perhaps by the id its keys are staged under.
+async fn found_out(
+    inner: &Inner,
+    id: &ApprovalId,
+    closed: store::Result<Closed>,
+    ours: impl Fn(&Approval, Option<&str>) -> bool,
+) -> store::Result<Closed> {
+    let unheard = match closed {
+        Err(error) if error.leaves_open() => error,
+        closed => return closed,
+    };
+    let mut retry = FIRST_LOOK;
+    loop {
+        match inner.store.approval_after_writes(id).await {
+            Ok(Some((found, staged))) if ours(&found, staged.as_deref()) => return Ok(Closed::Now(found)),
+            Ok(Some((found, _))) if found.state != ApprovalState::Open => return Ok(Closed::Before(found)),
+            // It was not written, and will not be.
+            Ok(Some(_)) => return Err(store::Error::Database(NOT_WRITTEN.into())),
+            Ok(None) => return Err(store::Error::Missing(format!("approval {id}"))),
+            Err(error) => tracing::error!(approval = %id, %error, "whether an answer counts is not known yet"),
+        }
+        tokio::select! {
+            () = inner.halt.cancelled() => return Err(unheard),
+            () = time::sleep(retry) => retry = (retry * 2).min(RETRY),
         }
     }
 }

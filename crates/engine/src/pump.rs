@@ -5,7 +5,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
 use sandbar_api::{Code, Exit, ExitReason, ProcessId, ProcessState, Stream as OutputStream};
 use sandbar_guest::protocol::{
     self, FollowEvent, FollowFrom, FollowRequest, ForgetRequest, SignalRequest, follow_event, follow_request,
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::{
-    Inner, approvals, clock,
+    Inner, clock,
     handle::{Fate, Handle},
     limits, problem,
     process::{Live, Outcome},
@@ -94,9 +94,7 @@ impl Pump {
             let before = self.end();
             let status = match self.follow(&mut fate).await {
                 Over::Complete => {
-                    if approvals::settled(&self.inner, &self.process).await {
-                        forget(&mut self.guest, &self.process).await;
-                    }
+                    self.forget().await;
                     break;
                 }
                 Over::Halted => break,
@@ -310,6 +308,27 @@ impl Pump {
 
     fn tell_full(&self, full: bool) {
         self.live.progress.send_if_modified(|progress| std::mem::replace(&mut progress.disk_full, full) != full);
+    }
+
+    /// Lets the guest forget a process that is over, once nothing is left to ask it: an answer may have been typed without
+    /// anybody having heard so, and the guest alone knows.
+    async fn forget(&mut self) {
+        let (inner, process) = (self.inner.clone(), self.process.clone());
+        let settled = async move { inner.gates.approvals.pending.settled(&process).await };
+        let mut settled = Box::pin(settled);
+        if settled.as_mut().now_or_never().is_some() {
+            return forget(&mut self.guest, &self.process).await;
+        }
+        let (mut guest, process, mut fate) = (self.guest.clone(), self.process.clone(), self.handle.fate.subscribe());
+        let halt = self.inner.halt.clone();
+        self.inner.tasks.spawn(async move {
+            tokio::select! {
+                // The next server asks.
+                () = halt.cancelled() => {}
+                () = over(&mut fate) => {}
+                () = settled => forget(&mut guest, &process).await,
+            }
+        });
     }
 
     /// Whoever waited for the process gave up.

@@ -3,6 +3,7 @@
 //! Keys are staged in the guest, which holds them as long as the terminal stands where the question was seen; then the
 //! answer is committed in the store; then the keys are released. Whoever dies in between, nothing is typed that does not
 //! count, and what counts is released again, by the next server too, until the guest says that it was typed or never will be.
+//! Where nobody heard how a commit ended, the store is asked until it says.
 
 use std::{
     collections::HashMap,
@@ -53,7 +54,7 @@ impl Turns {
 }
 
 /// Answers that count and of which it is not known yet whether they were typed, with whose terminal that is.
-pub(super) struct Pending(watch::Sender<HashMap<ApprovalId, ProcessId>>);
+pub(crate) struct Pending(watch::Sender<HashMap<ApprovalId, ProcessId>>);
 
 impl Default for Pending {
     fn default() -> Self {
@@ -69,17 +70,12 @@ impl Pending {
     fn remove(&self, id: &ApprovalId) {
         self.0.send_if_modified(|pending| pending.remove(id).is_some());
     }
-}
 
-/// Waits until nothing is left to ask a guest about answers to this terminal, but not for ever. False if the next server
-/// has to ask: what a guest has forgotten it cannot tell.
-pub(crate) async fn settled(inner: &Inner, process: &ProcessId) -> bool {
-    let mut pending = inner.gates.approvals.pending.0.subscribe();
-    let none_left = pending.wait_for(|pending| !pending.values().any(|one| one == process));
-    tokio::select! {
-        biased;
-        _ = timeout(PATIENCE, none_left) => true,
-        () = inner.halt.cancelled() => false,
+    /// Waits until nothing is left to ask a guest about answers to this terminal, however long that takes: what a guest has
+    /// forgotten it cannot tell.
+    pub(crate) async fn settled(&self, process: &ProcessId) {
+        // An error would mean that nobody can add to it any more.
+        drop(self.0.subscribe().wait_for(|pending| !pending.values().any(|one| one == process)).await);
     }
 }
 
@@ -111,8 +107,12 @@ pub(super) async fn answer(inner: Arc<Inner>, id: ApprovalId, mut answer: Approv
     let also = Some(Consequence::Typing(staged.clone()));
     inner.gates.approvals.pending.add(id.clone(), process.clone());
     let closed = inner.store.answer_approval(&id, answer, also).await;
-    if !matches!(closed, Ok(Closed::Now(_))) {
-        inner.gates.approvals.pending.remove(&id);
+    let closed = super::found_out(&inner, &id, closed, |_, counts| counts == Some(&staged)).await;
+    match &closed {
+        Ok(Closed::Now(_)) => {}
+        // The next server asks the guest.
+        Err(error) if error.leaves_open() => {}
+        _ => inner.gates.approvals.pending.remove(&id),
     }
     let approval = match closed? {
         Closed::Now(approval) => approval,
@@ -308,4 +308,24 @@ async fn take_up(inner: &Arc<Inner>) -> store::Result<()> {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    /// Outside a runtime, where nothing can be waited for with a time limit.
+    #[test]
+    fn what_nobody_heard_of_is_waited_for_however_long_it_takes() {
+        let (pending, id) = (Pending::default(), ApprovalId::from_parts(1, [1; 10]));
+        let (terminal, other) = (ProcessId::from_parts(1, [1; 10]), ProcessId::from_parts(2, [1; 10]));
+        pending.add(id.clone(), terminal.clone());
+        let mut settled = Box::pin(pending.settled(&terminal));
+        assert!(settled.as_mut().now_or_never().is_none(), "the guest was to forget what it alone knows");
+        assert!(pending.settled(&other).now_or_never().is_some(), "of another terminal");
+        pending.remove(&id);
+        assert!(settled.now_or_never().is_some());
+    }
 }

@@ -33,7 +33,7 @@ const MAX_OPEN: usize = 32;
 pub(crate) struct Approvals {
     shared: Arc<Shared>,
     pub(super) turns: Turns,
-    pub(super) pending: Pending,
+    pub(crate) pending: Pending,
 }
 
 #[derive(Default)]

@@ -113,6 +113,9 @@ pub trait ApprovalStore: Send + Sync {
         answer: ApprovalAnswer,
         also: Option<Consequence>,
     ) -> Result<Closed>;
+    /// As it is behind all that was being written when this was called, also what was committed without anybody hearing of
+    /// it; with the id its keys are staged under.
+    async fn approval_after_writes(&self, id: &ApprovalId) -> Result<Option<(Approval, Option<String>)>>;
     /// Expires what is due. Event `approval.expired` each.
     async fn expire_approvals(&self, now: DateTime<Utc>) -> Result<Vec<Approval>>;
     async fn next_deadline(&self) -> Result<Option<DateTime<Utc>>>;

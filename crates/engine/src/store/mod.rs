@@ -8,7 +8,7 @@
 
 mod ballast;
 mod columns;
-mod fault;
+pub(crate) mod fault;
 pub mod gate;
 mod migrations;
 mod output;
@@ -70,6 +70,13 @@ pub enum Error {
     /// Before anything was opened.
     #[error("{what}")]
     Unusable { what: String, fix: String },
+}
+
+impl Error {
+    /// Whether it may have been written all the same.
+    pub fn leaves_open(&self) -> bool {
+        matches!(self, Self::Database(source) if postgres::is_unknown(&**source))
+    }
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

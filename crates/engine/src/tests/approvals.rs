@@ -10,7 +10,7 @@ use sandbar_policy::{Decision, Host, Verdict};
 use tokio::task::JoinHandle;
 
 use super::{Bed, Tested, code, disk::SmallDisk, owner, soon};
-use crate::{ApprovalQuery, Caller, Config, Engine};
+use crate::{ApprovalQuery, Caller, Config, Engine, store::fault::lost};
 
 const ASKS: &str = "network.ask = [\"*.example.org\"]";
 
@@ -86,6 +86,22 @@ async fn many_ask_one_question_and_one_answer_releases_all_who_wait() -> Tested 
     let asked = asks(&bed, "my-agent", question("api.example.org")?).await?;
     open(&bed, 1).await?;
     asked.abort();
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_answer_whose_commit_nobody_heard_of_lets_through_who_waits() -> Tested {
+    let bed = Bed::new().await?;
+    bed.create_of("a", ASKS).await?;
+    let asked = asks(&bed, "a", question("api.example.org")?).await?;
+    let approval = open(&bed, 1).await?.remove(0);
+    waiting(&bed, &approval.id, 1).await?;
+    lost::lose(2);
+    assert_eq!(answer(&bed, &approval.id, "sandbox").await?.state, ApprovalState::Answered);
+    assert_eq!(asked.await?, Answer::Allow);
+    // The rule it made is in force, here and in the store.
+    assert_eq!(asks(&bed, "a", question("api.example.org")?).await?.await?, Answer::Allow);
+    assert_eq!((lost::left(), kinds(&bed, "net.changed").await?), (0, 1));
     Ok(())
 }
 

@@ -37,6 +37,17 @@ pub(in crate::store) fn told(error: sqlx::Error) -> Source {
     if is_lost(&error) { Fault::Lost(error).into() } else { error.into() }
 }
 
+/// Whether it is not known what became of a transaction.
+pub(in crate::store) fn is_unknown(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    matches!(error.downcast_ref(), Some(Fault::Unknown))
+}
+
+/// As if the answer to a commit had been lost.
+#[cfg(test)]
+pub(in crate::store) fn unknown() -> Error {
+    Fault::Unknown.into()
+}
+
 /// Whether there is no connection any more: the server went, was told to go, or ended this one.
 pub(super) fn is_lost(error: &sqlx::Error) -> bool {
     match error {

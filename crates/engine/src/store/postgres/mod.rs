@@ -80,7 +80,9 @@ mod writer;
 use sqlx::PgExecutor as Executor;
 use tokio::sync::watch;
 
-pub(super) use self::fault::{is_full, told};
+#[cfg(test)]
+pub(super) use self::fault::unknown;
+pub(super) use self::fault::{is_full, is_unknown, told};
 use self::{output::Rows, writer::Writer};
 use super::{columns, gate::Reservations};
 

@@ -57,11 +57,15 @@ impl ApprovalStore for This {
         also: Option<Consequence>,
     ) -> Result<Closed> {
         let id = id.clone();
-        self.writer
-            .write(Essential, move |transaction| {
-                Box::pin(self::answer(transaction, id.clone(), answer.clone(), also.clone()))
-            })
-            .await
+        let closed = self.writer.write(Essential, move |transaction| {
+            Box::pin(self::answer(transaction, id.clone(), answer.clone(), also.clone()))
+        });
+        lost(closed.await)
+    }
+
+    async fn approval_after_writes(&self, id: &ApprovalId) -> Result<Option<(Approval, Option<String>)>> {
+        let id = id.clone();
+        lost(self.writer.write(Essential, move |transaction| Box::pin(after_writes(transaction, id.clone()))).await)
     }
 
     async fn expire_approvals(&self, now: DateTime<Utc>) -> Result<Vec<Approval>> {
@@ -141,6 +145,14 @@ impl ApprovalStore for This {
     }
 }
 
+#[cfg(not(test))]
+fn lost<T>(reply: Result<T>) -> Result<T> {
+    reply
+}
+
+#[cfg(test)]
+use crate::store::fault::lost::lost;
+
 async fn open(transaction: &mut Transaction, approval: Approval) -> Result<()> {
     sqlx::query(
         "INSERT INTO approvals (id, kind, state, session, sandbox, question, choices, takes_text, context,
@@ -214,6 +226,16 @@ async fn answer(
     let approval = decode(&expired)?;
     tell_expired(transaction, &approval).await?;
     Ok(Closed::Before(approval))
+}
+
+async fn after_writes(transaction: &mut Transaction, id: ApprovalId) -> Result<Option<(Approval, Option<String>)>> {
+    // By a change that changes nothing: it waits for whoever else is changing the row, a commit of ours that nobody heard
+    // of included, and sees what is there then.
+    let row = sqlx::query("UPDATE approvals SET state = state WHERE id = $1 RETURNING *")
+        .bind(id.as_str())
+        .fetch_optional(&mut transaction.connection)
+        .await?;
+    row.map(|row| Ok((decode(&row)?, row.try_get("staged")?))).transpose()
 }
 
 async fn expire(transaction: &mut Transaction, now: DateTime<Utc>) -> Result<Vec<Approval>> {

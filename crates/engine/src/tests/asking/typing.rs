@@ -1,6 +1,7 @@
 //! Answers that are typed once or not at all: two at once, a screen that has moved on, and servers that end in between.
 
 use super::*;
+use crate::store::fault::lost;
 
 #[tokio::test]
 async fn an_answer_never_lands_in_the_next_prompt() -> Tested {
@@ -78,6 +79,22 @@ async fn what_counts_is_typed_once_whoever_dies_around_the_release() -> Tested {
         asking.judged_since(before).await?;
         assert_eq!(asking.typed(), "y\r", "{fault:?}");
         assert_eq!(all(&asking.bed.engine, &[ApprovalState::Open]).await?, [], "it is not asked again");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_answer_whose_commit_nobody_heard_of_is_found_out_about_and_typed() -> Tested {
+    // The first reply that is lost is that of the commit; the others are those of who asks what became of it.
+    for lost in [1, 3] {
+        let asking = Asking::start().await?;
+        let approval = asking.asks("Go on? [y/N] ").await?;
+        lost::lose(lost);
+        let answered = asking.answer(&approval, "yes", None).await?;
+        assert_eq!(lost::left(), 0);
+        assert_eq!((answered.state, answered.delivery), (ApprovalState::Answered, Some(Delivery::Typed)));
+        assert_eq!((asking.typed().as_str(), asking.told("approval.typed").await?), ("y\r", 1));
+        assert_eq!(code(asking.answer(&approval, "no", None).await), Some(Code::ApprovalClosed));
     }
     Ok(())
 }
