@@ -12,7 +12,6 @@ use sandbar_guest::protocol::{
 };
 use sandbar_provider::{Counters, Guest};
 use tokio::{sync::watch, time};
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::{
@@ -331,6 +330,11 @@ impl Pump {
         });
     }
 
+    /// Ends a process that is about to be denied.
+    pub(crate) async fn discard(&self) {
+        discard(&self.inner, &self.handle, self.guest.clone(), self.process.clone(), 0).await;
+    }
+
     /// Whoever waited for the process gave up.
     async fn kill(&mut self) -> Result<(), Status> {
         kill(&mut self.guest, &self.process).await?;
@@ -393,22 +397,40 @@ async fn forget(guest: &mut Guest, process: &ProcessId) {
     }
 }
 
-/// Ends a process that nobody was told of, and lets its output go.
-pub(crate) async fn discard(inner: &Inner, mut guest: Guest, process: ProcessId, output_start: u64) {
-    if let Err(status) = kill(&mut guest, &process).await {
-        tracing::warn!(%process, message = status.message(), "a process that nobody knows of could not be killed");
-        return;
-    }
-    let halt: CancellationToken = inner.halt.clone();
+/// Ends a process that nobody was told of, and lets its output go. A guest that does not answer is asked again until it
+/// does, or its sandbox is over.
+pub(crate) async fn discard(inner: &Inner, handle: &Handle, mut guest: Guest, process: ProcessId, output_start: u64) {
+    let killed = kill(&mut guest, &process).await;
+    let (halt, mut fate) = (inner.halt.clone(), handle.fate.subscribe());
     inner.tasks.spawn(async move {
-        tokio::select! {
-            () = halt.cancelled() => return,
-            swallowed = swallow(&mut guest, &process, output_start) => if let Err(status) = swallowed {
+        let gone = async {
+            if let Err(status) = killed {
+                tracing::warn!(%process, message = status.message(), "a process that nobody knows of is not killed yet");
+                kill_at_last(&mut guest, &process).await;
+            }
+            if let Err(status) = swallow(&mut guest, &process, output_start).await {
                 tracing::debug!(%process, message = status.message(), "output of a process that nobody knows of");
             }
+            forget(&mut guest, &process).await;
+        };
+        tokio::select! {
+            // The next server finds it, and does the same.
+            () = halt.cancelled() => {}
+            () = over(&mut fate) => {}
+            () = gone => {}
         }
-        forget(&mut guest, &process).await;
     });
+}
+
+async fn kill_at_last(guest: &mut Guest, process: &ProcessId) {
+    let mut retry = FIRST_RETRY;
+    loop {
+        time::sleep(retry).await;
+        if kill(guest, process).await.is_ok() {
+            return;
+        }
+        retry = (retry * 2).min(LONGEST_RETRY);
+    }
 }
 
 async fn swallow(guest: &mut Guest, process: &ProcessId, start: u64) -> Result<(), Status> {

@@ -326,7 +326,7 @@ async fn adopt(owner: &Owner, met: Met, processes: Vec<Process>) -> Settled {
                 lives.insert(process_id);
                 process::resume(inner, handle, process).await.map_err(OpenError::Store)?;
             }
-            None => pump::discard(inner, guest.clone(), process_id, status.output_start).await,
+            None => pump::discard(inner, handle, guest.clone(), process_id, status.output_start).await,
         }
     }
     for process in processes.iter().filter(|process| !lives.contains(&process.id)) {

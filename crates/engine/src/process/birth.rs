@@ -1,13 +1,14 @@
 //! How a process comes to be: checked, let in, recorded and started, by a task that a caller who goes away does not stop.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use sandbar_api::{
     Code, HumanDuration, OutputRange, Problem, Process, ProcessId, ProcessState, StartProcess, TerminalSize, check,
 };
 use sandbar_guest::protocol::StartRequest;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time};
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use tonic::Status;
 
 use super::{Launch, Live, terminal};
 use crate::{
@@ -16,12 +17,14 @@ use crate::{
     gate,
     handle::{Handle, Inside},
     ids, problem,
-    pump::{self, Pump},
+    pump::Pump,
     restarts,
-    store::restart::By,
+    store::{self, restart::By},
 };
 
 const WORKSPACE: &str = "/workspace";
+/// Between tries to remove a record that may be there.
+const UNRECORD: Duration = Duration::from_secs(2);
 
 /// One that follows others.
 pub(crate) struct Next {
@@ -191,10 +194,7 @@ async fn begin(
         }
         (Ok(()), Err(status)) => {
             let problem = problem::from_status(&status);
-            if problem::guest_code(&status).is_none() {
-                // Nobody knows whether it was started; nobody will be told of it, so it must not live.
-                pump::discard(&inner, guest, process.id.clone(), 0).await;
-            }
+            unless_refused(&pump, &status).await;
             if let Err(error) = inner.store.refuse_process(&process.id, &problem.detail).await {
                 tracing::error!(process = %process.id, %error, "a process that never came to be is still recorded");
             }
@@ -202,11 +202,44 @@ async fn begin(
             problem
         }
         (Err(error), Ok(_)) => {
-            pump::discard(&inner, guest, process.id.clone(), 0).await;
+            pump.discard().await;
+            unrecord(&inner, &process, &error);
             problem::unrecorded(error)
         }
-        (Err(error), Err(_)) => error.into(),
+        (Err(error), Err(status)) => {
+            unless_refused(&pump, &status).await;
+            unrecord(&inner, &process, &error);
+            error.into()
+        }
     };
     pump.dismiss();
     drop(reply.send(Err(refused)));
+}
+
+/// Where nobody knows whether it was started: nobody will be told of it, so it must not live.
+async fn unless_refused(pump: &Pump, status: &Status) {
+    if problem::guest_code(status).is_none() {
+        pump.discard().await;
+    }
+}
+
+/// Nobody heard whether it was recorded. The record of a process that nobody was told of goes, as soon as the store answers.
+fn unrecord(inner: &Arc<Inner>, process: &Process, error: &store::Error) {
+    if !error.leaves_open() {
+        return;
+    }
+    let (inner, id) = (inner.clone(), process.id.clone());
+    inner.tasks.clone().spawn(async move {
+        loop {
+            match inner.store.refuse_process(&id, "It could not be recorded in time.").await {
+                Ok(()) | Err(store::Error::Missing(_)) => return inner.restarts.notify_one(),
+                Err(error) => tracing::error!(process = %id, %error, "a process that never came to be may be recorded"),
+            }
+            tokio::select! {
+                // The next server finds that its guest does not know it.
+                () = inner.halt.cancelled() => return,
+                () = time::sleep(UNRECORD) => {}
+            }
+        }
+    });
 }

@@ -7,7 +7,13 @@ use std::{
 
 use sandbar_api::{Code, ProcessState, SandboxState};
 
-use super::{Bed, Tested, command, disk::SmallDisk, exec, script, soon};
+use super::{
+    Bed, Tested, command,
+    disk::SmallDisk,
+    exec,
+    script::{self, Fault},
+    soon,
+};
 
 #[tokio::test]
 async fn callers_are_told_and_deleting_makes_room() -> Tested {
@@ -51,6 +57,37 @@ async fn callers_are_told_and_deleting_makes_room() -> Tested {
     bed.engine.delete("a").await?;
     disk.free()?;
     bed.create("b").await?;
+    Ok(())
+}
+
+/// Neither is known of a process whose start nobody heard of and that could not be recorded.
+#[tokio::test]
+async fn a_process_that_may_have_been_started_and_is_not_recorded_does_not_live() -> Tested {
+    let Some(disk) = SmallDisk::new("a_process_that_may_have_been_started_and_is_not_recorded_does_not_live")? else {
+        return Ok(());
+    };
+    let bed = Bed::at(disk.path().join("home")).await?;
+    let sandbox = bed.create("a").await?;
+    let guest = bed.provider.get(&sandbox.id).ok_or("no sandbox")?.guest.clone();
+    disk.fill()?;
+    for answers in [true, false] {
+        guest.fail("start", Some(Fault::Lost));
+        // Nor does it answer whoever would kill it, for a while.
+        guest.fail("signal", (!answers).then_some(Fault::Unreachable));
+        // Until the database's log has no room left.
+        loop {
+            let refused = bed.engine.start_process("a", command(&["sleep"])).await.map_err(|problem| problem.code);
+            match refused.err() {
+                Some(Code::GuestUnreachable) => {}
+                other => break assert_eq!(other, Some(Code::DiskFull)),
+            }
+        }
+        let id = guest.last_start().ok_or("it was not started")?.process_id;
+        guest.fail("signal", None);
+        // Killed, and then forgotten.
+        soon(|| async { guest.play(&id).is_none_or(|play| play.exit.is_some()).then_some(()) }).await?;
+        assert_eq!(bed.engine.processes("a").await?, []);
+    }
     Ok(())
 }
 
