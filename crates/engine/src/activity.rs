@@ -70,25 +70,36 @@ fn micros(duration: Duration) -> i64 {
 mod tests {
     use super::*;
 
+    /// Begun that long ago, with this much processor time behind it.
+    fn old(age: Duration, cpu: Duration) -> Option<Activity> {
+        let born = Instant::now().checked_sub(age)?;
+        Some(Activity { born, last: AtomicI64::new(0), looked: Mutex::new(Look { at: born, cpu }) })
+    }
+
     #[test]
     fn a_touch_changes_the_mark_and_ends_idleness() {
-        let activity = Activity::default();
+        let day = Duration::from_secs(24 * 60 * 60);
+        let activity = old(day, Duration::ZERO).expect("a day before now");
         let mark = activity.last();
-        std::thread::sleep(Duration::from_millis(2));
-        assert!(activity.idle_for() >= Duration::from_millis(2));
+        assert!(activity.idle_for() >= day);
+        assert_eq!(activity.last(), mark, "to look is no use");
         activity.touch();
-        assert_ne!(activity.last(), mark);
-        assert!(activity.idle_for() < Duration::from_millis(2) || activity.last() > mark);
+        assert!(activity.last() >= micros(day), "the mark is of now");
+        assert!(activity.idle_for() < day);
     }
 
     #[test]
     fn a_hundredth_of_the_time_is_no_work() {
-        let activity = Activity::default();
-        activity.begin(Duration::from_secs(5));
-        std::thread::sleep(Duration::from_millis(10));
-        assert!(!activity.worked(Duration::from_secs(5)), "nothing was used");
-        std::thread::sleep(Duration::from_millis(10));
-        assert!(activity.worked(Duration::from_secs(6)));
-        assert!(!activity.worked(Duration::from_secs(1)), "a new run begins at zero");
+        let (seconds, age) = (Duration::from_secs, Duration::from_secs(100_000));
+        // A machine would have to stand still for half a day between two lines to make work of less.
+        for (cpu, works) in [(5, false), (505, false), (2005, true), (1, false)] {
+            let activity = old(age, seconds(5)).expect("a day before now");
+            assert_eq!(activity.worked(seconds(cpu)), works, "{cpu} s, of which 5 s were before");
+        }
+        let activity = old(age, seconds(5)).expect("a day before now");
+        assert!(activity.worked(seconds(2005)));
+        assert!(!activity.worked(seconds(2005)), "counted once");
+        activity.begin(seconds(7));
+        assert!(!activity.worked(seconds(7)), "what was found behind it is no work");
     }
 }

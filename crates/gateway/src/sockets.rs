@@ -68,8 +68,7 @@ impl Sockets {
 
     /// As many as the limit of descriptors leaves.
     pub(crate) fn of_process() -> Self {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(MOST).min(MOST);
-        Self::new(usize::try_from((limit / 4 * 3).saturating_sub(RESERVE)).unwrap_or(0))
+        Self::new(of_limit(getrlimit(Resource::Nofile).current))
     }
 
     /// For what the operator chose to connect to.
@@ -123,6 +122,12 @@ impl Share {
     pub(crate) fn is_ample(&self) -> bool {
         self.servers.available_permits() > self.most_servers / 2 && self.all.available_permits() > 0
     }
+}
+
+/// Of so many descriptors; none: there is no limit.
+fn of_limit(descriptors: Option<u64>) -> usize {
+    let limit = descriptors.unwrap_or(MOST).min(MOST);
+    usize::try_from((limit / 4 * 3).saturating_sub(RESERVE)).unwrap_or(0)
 }
 
 async fn socket(own: &Arc<Semaphore>, all: Option<&Arc<Semaphore>>) -> Result<Socket, Busy> {
@@ -203,8 +208,24 @@ mod tests {
 
     #[test]
     fn a_part_of_the_descriptors_is_left() {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(MOST).min(MOST);
-        let most = u64::try_from(Sockets::of_process().most).expect("a number");
-        assert!(most <= 4 || most + RESERVE <= limit / 4 * 3 + 4, "{most} of {limit}");
+        for (limit, most) in [
+            (Some(0), 0),
+            (Some(256), 0),
+            (Some(1024), 512),
+            (Some(4096), 2816),
+            (Some(65_536), 48_896),
+            (Some(1 << 20), 786_176),
+            (Some(u64::MAX), 786_176),
+            (None, 786_176),
+        ] {
+            assert_eq!(of_limit(limit), most, "of {limit:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn of_few_descriptors_every_side_has_some() {
+        let share = Sockets::new(of_limit(Some(0))).share(512);
+        let (client, server) = (share.client().await, share.server().await);
+        assert!(client.is_ok() && server.is_ok());
     }
 }
