@@ -109,7 +109,8 @@ impl Account {
         self.reserved.micros = self.reserved.micros.saturating_add(asked.micros);
     }
 
-    /// Ends a hold: what was used instead. `used` may be more than was held only if the bound was wrong; it counts fully.
+    /// Ends a hold: what was used instead. `used` may be more than was held only where the bound was an estimate; it counts
+    /// fully.
     pub fn settle(&mut self, held: Amount, used: Amount, now_ms: u64) {
         self.release(held);
         self.used.tokens = self.used.tokens.saturating_add(used.tokens);

@@ -8,6 +8,7 @@ use sandbar_api::{
     Approval, ApprovalAnswer, ApprovalId, ApprovalState, Delivery, NetworkRule, ProcessId, SandboxId, SecretInfo,
     SessionId, SetBudget, UsageBy, UsageRow,
 };
+use sandbar_policy::Amount;
 use serde_json::Value;
 
 use super::Result;
@@ -151,7 +152,7 @@ pub struct CallRow {
     pub held_micros: u64,
 }
 
-/// A call's end. Event `llm.call`.
+/// A call's end. Event `llm.call`, and `llm.usage_clamped` where the vendor reported too much.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallEnd {
     pub id: String,
@@ -166,6 +167,8 @@ pub struct CallEnd {
     pub status: Option<u16>,
     pub elapsed_ms: u64,
     pub note: Option<String>,
+    /// What the vendor reported, where that is more than what counts.
+    pub reported: Option<Amount>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -43,8 +43,10 @@ async fn bed() -> Result<Bed, Box<dyn std::error::Error>> {
 async fn call(bed: &Bed, sandbox: &sandbar_api::Sandbox, model: &str, end: Settlement) -> Tested {
     let (ledger, session) = (&bed.engine.inner.gates.ledger, &sandbox.session);
     let _known = ledger.know(session).await?;
-    let bound = Amount { tokens: 1000, micros: 1000 };
     let price = bed.engine.inner.gates.loaded().catalogue.models.get(model).and_then(|model| model.price);
+    let used = end.usage.unwrap_or_default();
+    let micros = price.map_or(0, |price| price.at_most(used.input, used.output));
+    let bound = Amount { tokens: (used.input + used.output).max(1000), micros: micros.max(1000) };
     let (model, upstream) = (model.into(), "vendor".into());
     let call = Reserve { model, upstream, bound, price, budgeted: true, priced: true };
     let reserved = ledger.reserve(session, &sandbox.id, call).await;
@@ -62,8 +64,9 @@ async fn budgets_are_set_read_and_removed() -> Tested {
     let set = bed.engine.set_budget("a", limits.clone()).await?;
     assert_eq!((&set.session, &set.limits, set.tokens_used, set.usd_used), (&sandbox.session, &limits, 0, 0.0));
     bed.engine.set_budget(sandbox.id.as_str(), SetBudget { tokens: Some(0), ..SetBudget::default() }).await?;
-    bed.engine.set_budget("a", SetBudget { usd: Some(1.0), ..SetBudget::default() }).await?;
+    bed.engine.set_budget("a", SetBudget { usd: Some(5.0), ..SetBudget::default() }).await?;
     call(&bed, &sandbox, "big", used(1_000_000, 500_000)).await?;
+    bed.engine.set_budget("a", SetBudget { usd: Some(1.0), ..SetBudget::default() }).await?;
     let budget = bed.engine.budget(&owner(), sandbox.session.as_str()).await?;
     assert_eq!((budget.tokens_used, budget.tokens_reserved, budget.usd_used), (1_500_000, 0, 4.5));
     let shown = bed.engine.session(&owner(), "a").await?.budget;

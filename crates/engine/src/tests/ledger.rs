@@ -3,9 +3,10 @@
 use std::{path::Path, sync::Arc};
 
 use chrono::Utc;
-use sandbar_api::{SandboxId, SessionId, SetBudget};
+use sandbar_api::{Event, SandboxId, SessionId, SetBudget};
 use sandbar_gateway::{Held, Refused, Reservation, Reserve, Settlement, llm::Usage};
 use sandbar_policy::{Amount, Price, Short};
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::{Tested, disk::SmallDisk, elsewhere, soon};
@@ -164,12 +165,13 @@ async fn a_child_spends_what_all_above_it_have() -> Tested {
         let spent = books.ledger.spent(session).ok_or("it is known")?;
         assert_eq!((spent.used, spent.reserved), (Amount { tokens: 150, micros: 150 }, Amount::default()));
     }
-    // More than the bound is the vendor's word, and counts.
-    let held = books.reserve(&middle, 1).await.map_err(|refused| format!("{refused:?}"))?;
-    books.ledger.settle(held, used(2000, 0));
+    // The limit may be lower than what was used.
+    let held = books.reserve(&middle, 850).await.map_err(|refused| format!("{refused:?}"))?;
+    books.ledger.settle(held, used(850, 0));
+    books.limit(&top, 900).await?;
     assert_eq!(books.ledger.budget(&low), Held::Budget { left: 0, priced: false });
     assert_eq!(books.ledger.spent(&low).map(|spent| spent.used.tokens), Some(150));
-    books.limit(&top, 3000).await?;
+    books.limit(&top, 1850).await?;
     assert_eq!(books.ledger.budget(&low), Held::Budget { left: 850, priced: false });
 
     books.ledger.set_budget(&low, &SetBudget { usd: Some(0.000_2), ..SetBudget::default() }).await?;
@@ -190,12 +192,76 @@ async fn a_child_spends_what_all_above_it_have() -> Tested {
     assert_eq!(books.ledger.budget(&low), Held::Budget { left: 0, priced: true }, "fail closed");
     assert!(matches!(books.reserve(&low, 1).await, Err(Refused::Unavailable(_))));
     let _known = books.ledger.know(&middle).await?;
-    assert_eq!(books.ledger.spent(&top).map(|spent| spent.used.tokens), Some(2150));
+    assert_eq!(books.ledger.spent(&top).map(|spent| spent.used.tokens), Some(1000));
     assert_eq!(books.ledger.spent(&low), None);
     let _low = books.ledger.know(&low).await?;
     assert_eq!(books.ledger.spent(&low).map(|spent| spent.used.micros), Some(150));
     let nobody = new_sandbox("x").row.sandbox.session;
     assert!(books.ledger.know(&nobody).await.is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_vendor_that_reports_too_much_is_clamped_and_told() -> Tested {
+    const LIE: u64 = 1 << 40;
+    let home = sandbar_test_harness::scratch()?;
+    let books = Books::open(home.path()).await?;
+    let session = books.session("a", None).await?;
+    books.limit(&session, 1000).await?;
+    let _known = books.ledger.know(&session).await?;
+    let held = books.reserve(&session, 49).await.map_err(|refused| format!("{refused:?}"))?;
+    books.ledger.settle(held, used(20, 9));
+    let mut all = Amount { tokens: 29, micros: 29 };
+    let lies = [(LIE, LIE), (u64::MAX, u64::MAX), (0, 50), (50, 0), (49, 1)];
+    for (input, output) in lies {
+        let held = books.reserve(&session, 49).await.map_err(|refused| format!("{refused:?}"))?;
+        books.ledger.settle(held, used(input, output));
+        all = Amount { tokens: all.tokens + 49, micros: all.micros + 49 };
+        assert_eq!(books.ledger.spent(&session).map(|spent| (spent.used, spent.reserved.tokens)), Some((all, 0)));
+    }
+    books.ledger.flush().await;
+    assert_eq!(books.store.used(&session).await?, (all.tokens, all.micros));
+    let events = books.store.events(0, 100, None).await?;
+    let calls: Vec<_> = events.iter().filter(|event| event.kind == "llm.call").collect();
+    let flags: Vec<_> = calls.iter().map(|call| call.data["estimated"] == true).collect();
+    assert_eq!(flags, [false, true, true, true, true, true], "the first one is the control");
+    assert!(calls[1].data["note"].as_str().is_some_and(|note| note.contains("reports 2199023255552 tokens")));
+    let sums = |call: &&Event| call.data["input_tokens"].as_u64().zip(call.data["output_tokens"].as_u64());
+    assert_eq!(calls.iter().map(sums).collect::<Vec<_>>()[1..4], [Some((0, 49)), Some((0, 49)), Some((0, 49))]);
+    let told: Vec<_> = events.iter().filter(|event| event.kind == "llm.usage_clamped").collect();
+    assert_eq!(told.len(), lies.len());
+    assert_eq!((told[0].seq, &told[0].sandbox), (calls[1].seq + 1, &calls[1].sandbox));
+    assert_eq!(
+        told[0].data,
+        json!({
+            "call": calls[1].data["call"], "session": session.as_str(), "model": "m", "upstream": "u",
+            "reported_tokens": 2 * LIE, "counted_tokens": 49, "reported_usd": 2_199_023.255_552, "counted_usd": 0.000_049,
+        })
+    );
+    Ok(())
+}
+
+/// What is held is an estimate then; a call may use more, as one over stored input does.
+#[tokio::test]
+async fn without_a_budget_only_what_no_model_can_use_is_clamped() -> Tested {
+    let home = sandbar_test_harness::scratch()?;
+    let books = Books::open(home.path()).await?;
+    let session = books.session("a", None).await?;
+    let _known = books.ledger.know(&session).await?;
+    let bound = Amount { tokens: 49, micros: 49 };
+    let call =
+        Reserve { model: "m".into(), upstream: "u".into(), bound, price: Some(PRICE), budgeted: false, priced: false };
+    let mut all = 0;
+    for (input, counts) in [(1_000_000, 1_000_000), (1 << 40, 1 << 24)] {
+        let reserved = books.ledger.reserve(&session, &SandboxId::from_parts(1, [1; 10]), call.clone()).await;
+        books.ledger.settle(reserved.map_err(|refused| format!("{refused:?}"))?, used(input, 0));
+        all += counts;
+        let used = Amount { tokens: all, micros: all };
+        assert_eq!(books.ledger.spent(&session).map(|spent| spent.used), Some(used));
+    }
+    books.ledger.flush().await;
+    let events = books.store.events(0, 100, None).await?;
+    assert_eq!(events.iter().filter(|event| event.kind == "llm.usage_clamped").count(), 1);
     Ok(())
 }
 

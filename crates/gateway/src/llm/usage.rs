@@ -2,9 +2,7 @@
 
 use serde::Deserialize;
 
-/// A count above this is no count of tokens: it is not believed, and the reservation stands.
-const ABSURD: u64 = 1 << 40;
-
+/// As it was reported, however absurd: how much of it can count is for whoever keeps the books.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// All input, cached or not.
@@ -40,7 +38,7 @@ impl OpenAiUsage {
         let details = self.prompt_tokens_details.as_ref().or(self.input_tokens_details.as_ref());
         let cached_input = details.and_then(|details| details.cached_tokens).unwrap_or(0).min(input);
         let output = self.completion_tokens.max(self.output_tokens).unwrap_or(0);
-        believed(Usage { input, cached_input, cache_write: 0, output })
+        Some(Usage { input, cached_input, cache_write: 0, output })
     }
 }
 
@@ -73,12 +71,8 @@ impl AnthropicUsage {
         let cached_input = self.cache_read_input_tokens.unwrap_or(0);
         let cache_write = self.cache_creation_input_tokens.unwrap_or(0);
         let input = self.input_tokens?.saturating_add(cached_input).saturating_add(cache_write);
-        believed(Usage { input, cached_input, cache_write, output: self.output_tokens? })
+        Some(Usage { input, cached_input, cache_write, output: self.output_tokens? })
     }
-}
-
-fn believed(usage: Usage) -> Option<Usage> {
-    (usage.input <= ABSURD && usage.output <= ABSURD).then_some(usage)
 }
 
 #[cfg(test)]
@@ -117,21 +111,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_absurd_is_told_as_it_is() {
+        let most = r#"{"prompt_tokens":18446744073709551615,"completion_tokens":18446744073709551615}"#;
+        assert_eq!(openai(most), Some(Usage { input: u64::MAX, output: u64::MAX, ..Usage::default() }));
+        let sum = anthropic(r#"{"input_tokens":18446744073709551615,"cache_read_input_tokens":9,"output_tokens":0}"#);
+        assert_eq!(sum, Some(Usage { input: u64::MAX, cached_input: 9, ..Usage::default() }));
+    }
+
+    #[test]
     fn what_is_no_count_is_not_believed() {
         for text in [
             r#"{"prompt_tokens":-1}"#,
             r#"{"prompt_tokens":1.5}"#,
             r#"{"prompt_tokens":"7"}"#,
-            r#"{"prompt_tokens":18446744073709551615}"#,
+            r#"{"prompt_tokens":18446744073709551616}"#,
             r#"{"prompt_tokens":1,"completion_tokens":1e30}"#,
             r#"{"completion_tokens":1}"#,
         ] {
             assert_eq!(openai(text), None, "{text}");
         }
-        assert_eq!(
-            anthropic(r#"{"input_tokens":18446744073709551615,"cache_read_input_tokens":9,"output_tokens":0}"#),
-            None
-        );
         assert_eq!(anthropic(r#"{"input_tokens":1}"#), None);
     }
 }

@@ -85,6 +85,7 @@ fn described(event: &Event) -> (String, Option<Style>, String) {
         }
         "net.changed" => return ("changed".into(), Some(Style::Cyan), change(&data)),
         "llm.call" => return ("llm".into(), Some(Style::Cyan), call(&data)),
+        "llm.usage_clamped" => return ("clamped".into(), Some(Style::Red), clamped(&data)),
         other => {
             let verdict = other.rsplit('.').next().unwrap_or(other).to_owned();
             return (verdict, None, inert_json(&event.data.to_string()).into_owned());
@@ -158,6 +159,21 @@ fn call(data: &Data<'_>) -> String {
     parts.join("  ")
 }
 
+/// A vendor reported more than its call can use.
+fn clamped(data: &Data<'_>) -> String {
+    let number = |name| count(data.number(name).unwrap_or(0));
+    let dollars = |name: &str| data.0[name].as_f64().map(dollars).unwrap_or_default();
+    format!(
+        "{} at {}  reported {} tokens ({}), counted {} ({})",
+        data.text("model").unwrap_or("?"),
+        data.text("upstream").unwrap_or("?"),
+        number("reported_tokens"),
+        dollars("reported_usd"),
+        number("counted_tokens"),
+        dollars("counted_usd")
+    )
+}
+
 struct Data<'a>(&'a Value);
 
 impl<'a> Data<'a> {
@@ -217,6 +233,12 @@ mod tests {
                 json!({"model": "m", "upstream": "u", "total_tokens": 5000, "usd": 0, "estimated": true, "ms": 1,
                     "note": "no usage was reported"}),
                 "llm: m at u  5,000 tokens (estimated)  $0.00  1 ms  no usage was reported",
+            ),
+            (
+                "llm.usage_clamped",
+                json!({"model": "m", "upstream": "u", "reported_tokens": 2_199_023_255_552_u64, "counted_tokens": 49,
+                    "reported_usd": 2.5, "counted_usd": 0.25}),
+                "clamped: m at u  reported 2,199,023,255,552 tokens ($2.50), counted 49 ($0.250000)",
             ),
             ("net.log_lost", json!({"count": 12}), "lost: 12 lines were not written down"),
             ("net.changed", json!({"removed": ["a.b"], "by": "socket"}), "changed: removed a.b  by socket"),

@@ -4,10 +4,13 @@
 use std::{collections::HashMap, iter::successors};
 
 use sandbar_api::SessionId;
-use sandbar_gateway::{Held, Refused, Reserve, Settlement};
+use sandbar_gateway::{Held, Refused, Reserve, Settlement, llm::Usage};
 use sandbar_policy::{Account, Amount, Limits, Price, Short};
 
-use crate::store::gate::CallEnd;
+use crate::{budget::usd, store::gate::CallEnd};
+
+/// Tokens of a call that nothing bounds: above what any model reads and writes, and far below what vendors can make up.
+const UNBOUNDED: u64 = 1 << 24;
 
 #[derive(Default)]
 pub(super) struct Books {
@@ -28,6 +31,8 @@ pub(super) struct Standing {
 struct Hold {
     session: SessionId,
     held: Amount,
+    /// What of it can count, whatever the vendor reports.
+    most: Amount,
     /// At the time of the reservation: a change of prices is for calls after it.
     price: Option<Price>,
 }
@@ -131,7 +136,10 @@ impl Books {
         }
         self.each(session, |account| account.hold(asked));
         self.need(session);
-        self.holds.insert(id.to_owned(), Hold { session: session.clone(), held: asked, price });
+        // without a budget what is held is only an estimate
+        let unbounded = Amount { tokens: asked.tokens.max(UNBOUNDED), micros: u64::MAX };
+        let most = if call.budgeted { asked } else { unbounded };
+        self.holds.insert(id.to_owned(), Hold { session: session.clone(), held: asked, most, price });
         Ok(())
     }
 
@@ -144,7 +152,7 @@ impl Books {
 
     /// Once: who comes second finds no hold. The session stays needed until its end is written.
     pub(super) fn settle(&mut self, id: &str, end: Settlement, now_ms: u64) -> Option<(SessionId, CallEnd)> {
-        let Hold { session, held, price } = self.holds.remove(id)?;
+        let Hold { session, held, most, price } = self.holds.remove(id)?;
         let mut told = CallEnd {
             id: id.to_owned(),
             ended_at: crate::clock::now(),
@@ -155,11 +163,24 @@ impl Books {
         };
         match end.usage {
             Some(usage) => {
-                let plain = usage.input.saturating_sub(usage.cached_input).saturating_sub(usage.cache_write);
-                let cost = |price: Price| price.of(plain, usage.cached_input, usage.cache_write, usage.output);
+                let reported = amount(&usage, price);
+                let usage = within(usage, most.tokens);
+                let counted = amount(&usage, price);
+                let counted = Amount { micros: counted.micros.min(most.micros), ..counted };
                 (told.input, told.output) = (usage.input, usage.output);
                 (told.cached_input, told.cache_write) = (usage.cached_input, usage.cache_write);
-                (told.tokens, told.micros) = (usage.input.saturating_add(usage.output), price.map_or(0, cost));
+                (told.tokens, told.micros) = (counted.tokens, counted.micros);
+                if counted != reported {
+                    told.estimated = true;
+                    told.note = Some(format!(
+                        "the vendor reports {} tokens (${}), more than the call can use, so {} (${}) count",
+                        reported.tokens,
+                        usd(reported.micros),
+                        counted.tokens,
+                        usd(counted.micros)
+                    ));
+                    told.reported = Some(reported);
+                }
             }
             None if end.free => {}
             None => (told.estimated, told.tokens, told.micros) = (true, held.tokens, held.micros),
@@ -168,6 +189,20 @@ impl Books {
         self.each(&session, |account| account.settle(held, used, now_ms));
         Some((session, told))
     }
+}
+
+fn amount(usage: &Usage, price: Option<Price>) -> Amount {
+    let plain = usage.input.saturating_sub(usage.cached_input).saturating_sub(usage.cache_write);
+    let cost = |price: Price| price.of(plain, usage.cached_input, usage.cache_write, usage.output);
+    Amount { tokens: usage.input.saturating_add(usage.output), micros: price.map_or(0, cost) }
+}
+
+/// No more tokens than that, of which kind ever: the output first, which cost more as a rule.
+fn within(usage: Usage, tokens: u64) -> Usage {
+    let output = usage.output.min(tokens);
+    let input = usage.input.min(tokens - output);
+    let cached_input = usage.cached_input.min(input);
+    Usage { input, cached_input, cache_write: usage.cache_write.min(input - cached_input), output }
 }
 
 fn lasting(refused: &Refused) -> u64 {

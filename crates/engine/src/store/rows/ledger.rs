@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use sandbar_api::{SessionId, SetBudget, UsageRow};
+use sandbar_policy::Amount;
 use serde_json::json;
 use sqlx::Row as _;
 
@@ -16,9 +17,12 @@ use super::{
         Transaction,
     },
 };
-use crate::store::{
-    Error, Result,
-    gate::{CallEnd, CallRow, LedgerEntry, LedgerStore, Reservations, UsageQuery},
+use crate::{
+    budget::usd,
+    store::{
+        Error, Result,
+        gate::{CallEnd, CallRow, LedgerEntry, LedgerStore, Reservations, UsageQuery},
+    },
 };
 
 /// No call is this large. What a vendor makes up beyond it must not overflow the sums of those that are real.
@@ -160,10 +164,25 @@ async fn end(transaction: &mut Transaction, call: &CallEnd) -> Result<()> {
         .bind(counted(call.elapsed_ms))
         .bind(call.note.as_deref().map(text))
         .bind(transaction.now.timestamp_micros());
-    match query.fetch_all(&mut transaction.connection).await?.last() {
-        Some(seq) => transaction.appended(*seq),
+    let Some(seq) = query.fetch_all(&mut transaction.connection).await?.last().copied() else { return Ok(()) };
+    transaction.appended(seq)?;
+    match call.reported {
+        Some(reported) => clamped(transaction, call, reported).await,
         None => Ok(()),
     }
+}
+
+/// In the transaction of the call's own event, and after it.
+async fn clamped(transaction: &mut Transaction, end: &CallEnd, reported: Amount) -> Result<()> {
+    let row = sqlx::query("SELECT * FROM llm_calls WHERE id = $1").bind(end.id.as_str());
+    let begun = call(&row.fetch_one(&mut transaction.connection).await?)?;
+    let data = json!({
+        "call": end.id, "session": begun.session.as_str(), "model": begun.model, "upstream": begun.upstream,
+        "reported_tokens": reported.tokens, "counted_tokens": end.tokens,
+        "reported_usd": usd(reported.micros), "counted_usd": usd(end.micros),
+    });
+    let sandbox = Some(begun.sandbox.as_str());
+    transaction.append(NewEvent { kind: "llm.usage_clamped", sandbox, process: None, data }).await
 }
 
 async fn strike(transaction: &mut Transaction, id: &str) -> Result<()> {
