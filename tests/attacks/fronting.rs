@@ -4,18 +4,26 @@
 use crate::{
     attack::{Attack, Class, Control, Finding, act},
     names::RULES,
-    stage::{Stage, Target},
+    stage::{Stage, Target, recipe},
     support::Outcome,
     wire::{SILENCE, Step, get, h2, tunnel},
 };
 
 const ONE: &[&str] = &["standard"];
+/// What `RULES` allow to one host, and more.
+const OPTIONS: &str = "[network]\nallow = [\"open.out.test:* ech,raw\"]\n";
 
 pub(crate) fn all() -> Vec<Attack> {
     let gate = |name, act, control| {
         Attack::act(Class::Gate, name, act, Control::Act("where all agree", control)).on(ONE).with(RULES)
     };
+    let option = |name, act, control| {
+        let control = Control::Act("where a rule allows it", control);
+        Attack::act(Class::Gate, name, act, control).on(ONE).with(RULES)
+    };
     vec![
+        option("greeting_with_an_encrypted_part", act!(encrypted), act!(encrypted_allowed)),
+        option("request_behind_junk", act!(behind_junk), act!(behind_junk_allowed)),
         gate("greeting_for_another_host_in_a_tunnel", act!(tunnel_sni), act!(tunnel_good)),
         gate("greeting_for_another_host_in_single_bytes", act!(tunnel_shredded), act!(tunnel_good)),
         gate("greeting_for_nobody_at_443", act!(https_nobody), act!(https_good)),
@@ -201,4 +209,55 @@ async fn https_good(stage: &Stage, target: &Target) -> Outcome<Finding> {
         &mark,
     )
     .await
+}
+
+/// A greeting for `open.out.test` as one reads it, with this where another name could be encrypted.
+fn greeting(encrypted: &[u8]) -> Vec<u8> {
+    let sized = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
+    let extension = |kind: u16, content: &[u8]| [&kind.to_be_bytes()[..], &sized(content)].concat();
+    let name = [&[0][..], &sized(b"open.out.test")].concat();
+    let extensions = [extension(0, &sized(&name)), extension(0xfe0d, encrypted)].concat();
+    let body = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0], &sized(&extensions)].concat();
+    let message = [&[1, 0][..], &sized(&body)].concat();
+    [&[22, 3, 1][..], &sized(&message)].concat()
+}
+
+async fn encrypted(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let mark = stage.mark();
+    through(stage, target, "open.out.test", None, greeting(mark.as_bytes()), &mark).await
+}
+
+async fn encrypted_allowed(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    encrypted(stage, &*stage.target(target.profile, &recipe(target.profile, OPTIONS, &[])).await?).await
+}
+
+/// What a server, or a front before it, skips before it reads a request.
+const JUNK: &[&[u8]] = &[
+    b"junk\r\n",
+    b"\0\x01\x02\n",
+    b"PROXY TCP4 192.0.2.1 192.0.2.2 1 80\r\n",
+    b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01\0\x50\0\x50",
+    b"SSH-2.0-x\r\n\r\n",
+    b"GET key\r\n",
+];
+
+async fn hidden(stage: &Stage, target: &Target, junk: &[&[u8]]) -> Outcome<Finding> {
+    for junk in junk {
+        let (mark, port) = (stage.mark(), stage.outside.plain);
+        let request = get(&format!("/{mark}"), "denied.out.test");
+        let bytes = [junk, request.as_bytes()].concat();
+        stage.wire(target, &tunnel(format!("open.out.test:{port}"), vec![Step::Send(bytes)])).await?;
+        if stage.outside.saw(&format!("{mark} HTTP/1.1\r\nHost: denied")) {
+            return Ok(Finding::escaped(format!("{}: a request for another host arrived", junk.escape_ascii())));
+        }
+    }
+    Ok(Finding::contained(format!("{} forms", junk.len())))
+}
+
+async fn behind_junk(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    hidden(stage, target, JUNK).await
+}
+
+async fn behind_junk_allowed(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    hidden(stage, &*stage.target(target.profile, &recipe(target.profile, OPTIONS, &[])).await?, &JUNK[..1]).await
 }

@@ -15,11 +15,12 @@ use crate::{
     client::Client,
     dial::{Chosen, DialError, Reach},
     facts::Record,
+    first::{Unheard, first},
     gate::{Felt, Gate, Pulse},
     refusal::{Form, Refusal},
     sockets::Socket,
     terminate::Terminated,
-    tunnel::{Screen, Stop, UNRECOGNIZED_NAME, Unheard, first, relay},
+    tunnel::{Screen, Stop, UNRECOGNIZED_NAME, relay},
 };
 
 /// What a connection becomes when the answer to CONNECT has been written.
@@ -120,7 +121,8 @@ impl Passage {
         let patience = reach.settings.head_timeout;
         let first = match self.way {
             Way::Tunnel { mut server, place: _place, secret } => {
-                let screen = Screen { host: &self.host, port: self.port, patience, secret };
+                let options = gate.warden.policy().tunnel_options(&self.host, self.port);
+                let screen = Screen { host: &self.host, port: self.port, patience, secret, options };
                 match relay(&mut client, &mut server, &mut ahead, &screen, &self.record, pulse).await {
                     Ok(()) => return self.record.done(None),
                     Err(Stop::Io(error)) => return self.record.failed(format!("the connection broke: {error}")),

@@ -8,6 +8,8 @@ const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
+/// ECH, its drafts, and what was there before it (ESNI).
+const ENCRYPTED: [u16; 7] = [0xfe0d, 0xfe0c, 0xfe0b, 0xfe0a, 0xfe09, 0xfe08, 0xffce];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Peek {
@@ -17,6 +19,8 @@ pub(crate) enum Peek {
     Hello {
         /// As it was written; a name is not yet known to be one.
         sni: Option<String>,
+        /// Whether part of it is encrypted, which may ask for another name (ECH).
+        ech: bool,
     },
     /// It begins like TLS and goes on as nothing that could be judged.
     Malformed,
@@ -29,7 +33,7 @@ pub(crate) fn peek(bytes: &[u8]) -> Peek {
     }
     match gather(bytes) {
         Ok(Some(message)) => match hello(&message) {
-            Some(sni) => Peek::Hello { sni },
+            Some((sni, ech)) => Peek::Hello { sni, ech },
             None => Peek::Malformed,
         },
         Ok(None) if bytes.len() >= LIMIT => Peek::Malformed,
@@ -73,8 +77,8 @@ fn gather(bytes: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     Ok(None)
 }
 
-/// The server name of a ClientHello's body; the outer absence is a body that is none.
-fn hello(body: &[u8]) -> Option<Option<String>> {
+/// The server name of a ClientHello's body, and whether it may have another, encrypted one; absent if the body is none.
+fn hello(body: &[u8]) -> Option<(Option<String>, bool)> {
     let mut body = Reader(body);
     body.take(2 + 32)?;
     let session = body.u8()?;
@@ -84,18 +88,19 @@ fn hello(body: &[u8]) -> Option<Option<String>> {
     let compressions = body.u8()?;
     body.take(usize::from(compressions))?;
     if body.0.is_empty() {
-        return Some(None);
+        return Some((None, false));
     }
     let length = body.u16()?;
     let mut extensions = Reader(body.take(usize::from(length))?);
     if !body.0.is_empty() {
         return None;
     }
-    let mut found = None;
+    let (mut found, mut encrypted) = (None, false);
     while !extensions.0.is_empty() {
         let kind = extensions.u16()?;
         let length = extensions.u16()?;
         let content = extensions.take(usize::from(length))?;
+        encrypted |= ENCRYPTED.contains(&kind);
         if kind != SERVER_NAME {
             continue;
         }
@@ -105,7 +110,7 @@ fn hello(body: &[u8]) -> Option<Option<String>> {
         }
         found = Some(server_name(content)?);
     }
-    Some(found)
+    Some((found, encrypted))
 }
 
 fn server_name(content: &[u8]) -> Option<String> {
@@ -176,7 +181,7 @@ mod tests {
     #[test]
     fn the_name_is_found_however_it_is_cut() {
         let whole = real("example.org");
-        let expected = Peek::Hello { sni: Some("example.org".into()) };
+        let expected = Peek::Hello { sni: Some("example.org".into()), ech: false };
         for length in 0..whole.len() {
             assert_eq!(peek(&whole[..length]), Peek::NeedMore, "{length} bytes");
         }
@@ -191,7 +196,7 @@ mod tests {
 
     #[test]
     fn no_name_is_no_name() {
-        assert_eq!(peek(&real("192.0.2.1")), Peek::Hello { sni: None });
+        assert_eq!(peek(&real("192.0.2.1")), Peek::Hello { sni: None, ech: false });
     }
 
     #[test]
@@ -217,6 +222,27 @@ mod tests {
         let at = twice.windows(name.len()).position(|window| window == name).expect("the name");
         twice[at + 3] = 0;
         assert_eq!(peek(&twice), Peek::Malformed, "a NUL in the name");
+    }
+
+    /// As rustls makes one up, which nobody can tell from a real one.
+    #[test]
+    fn an_encrypted_part_is_found() {
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let suite = rustls::crypto::aws_lc_rs::hpke::ALL_SUPPORTED_SUITES[0];
+        let (key, _) = suite.generate_key_pair().expect("a key");
+        let mode = rustls::client::EchMode::Grease(rustls::client::EchGreaseConfig::new(suite, key));
+        let config = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_ech(mode)
+            .expect("ECH")
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        let name = rustls::pki_types::ServerName::try_from("example.org").expect("a name");
+        let mut client = rustls::ClientConnection::new(Arc::new(config), name).expect("client");
+        let mut bytes = Vec::new();
+        client.write_tls(&mut bytes).expect("hello");
+        let found = Peek::Hello { sni: Some("example.org".into()), ech: true };
+        assert_eq!(peek(&bytes), found);
+        assert_eq!(peek(&cut(&bytes, 7)), found);
     }
 
     #[test]
@@ -256,7 +282,7 @@ mod tests {
             let at = usize::from(*at) % bytes.len();
             bytes[at] = *value;
             bytes.truncate(usize::from(*length) % (whole.len() + 1));
-            if let Peek::Hello { sni: Some(name) } = peek(&bytes) {
+            if let Peek::Hello { sni: Some(name), .. } = peek(&bytes) {
                 assert!(name.bytes().all(|byte| byte.is_ascii_graphic()));
             }
         });

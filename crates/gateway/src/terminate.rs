@@ -28,12 +28,12 @@ use crate::{
     connect::refuse,
     dial::Reach,
     facts::Record,
+    first::{First, HTTP2, agrees},
     forward::{Bridge, judged},
     gate::{Felt, Gate, Pulse},
     pool::{Pool, UNSENT, Wire},
     refusal::{Form, Refusal, place},
     stream::Replay,
-    tunnel::{First, HTTP2, agrees},
 };
 
 /// Requests of one HTTP/2 connection at a time: as many as clients assume before they are told. A gate bounds them all.
@@ -72,7 +72,8 @@ impl Terminated {
     /// `record` tells what becomes of the connection if no request is heard; requests have their own.
     pub(crate) async fn serve(self, client: Client, ahead: BytesMut, first: First, mut record: Record) {
         let sni = match first {
-            First::Tls { sni } => sni,
+            // whatever part of it is encrypted goes no further
+            First::Tls { sni, .. } => sni,
             First::Http if self.port != 443 => {
                 record.forget();
                 let h2 = ahead.starts_with(HTTP2);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use sandbar_policy::Host;
+use sandbar_policy::{Host, TunnelOptions};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
@@ -21,131 +21,19 @@ use tokio_util::io::poll_read_buf;
 use crate::{
     client::Client,
     facts::{Record, Traffic},
+    first::{First, Unheard, agrees, first, is_http},
     gate::Pulse,
-    hello::{LIMIT, Peek, peek},
+    hello::LIMIT,
+    refusal::place,
+    request_line::RequestLine,
 };
 
 const CHUNK: usize = 64 * 1024;
 /// For the rest of a line that may become a request: who has sent a word and waits for the server speaks another protocol.
 const GRACE: Duration = Duration::from_secs(1);
-/// What HTTP/2 begins with where nothing was agreed on before.
-pub(crate) const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n";
+const NO_TLS: &str = "its first bytes are no TLS, which port 443 is for";
 /// A fatal alert, unrecognized_name: what TLS clients show their users when the name is refused.
 pub(crate) const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
-
-/// What the client's first bytes are.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum First {
-    Tls {
-        sni: Option<String>,
-    },
-    /// The first line of a request.
-    Http,
-    /// The beginning of a line, and no more of it for a while.
-    Unsaid,
-    Other,
-}
-
-/// Why a client is not heard.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unheard {
-    #[error("its first bytes are nothing that can be judged")]
-    Malformed,
-    #[error("its greeting did not come in time")]
-    Timeout,
-    #[error("the connection ended before its first bytes")]
-    Gone,
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
-/// Reads until the first bytes can be told. `buffer` keeps them. What looks like TLS or may become a request has to be
-/// whole within `patience`, and the latter be gone on with within `grace`, if there is one. Before the first byte there
-/// is only a limit if `hurry`.
-pub(crate) async fn first(
-    client: &mut (impl AsyncRead + Unpin),
-    buffer: &mut BytesMut,
-    patience: Duration,
-    grace: Option<Duration>,
-    hurry: bool,
-) -> Result<First, Unheard> {
-    if buffer.is_empty() {
-        let read = async { client.read_buf(buffer).await };
-        let count = if hurry {
-            tokio::time::timeout(patience, read).await.map_err(|_| Unheard::Timeout)??
-        } else {
-            read.await?
-        };
-        if count == 0 {
-            return Err(Unheard::Gone);
-        }
-    }
-    let told = async {
-        loop {
-            let mut most = None;
-            match peek(buffer) {
-                Peek::Hello { sni } => return Ok(First::Tls { sni }),
-                Peek::NotTls => match is_http(buffer) {
-                    Some(true) => return Ok(First::Http),
-                    Some(false) => return Ok(First::Other),
-                    None => most = grace,
-                },
-                Peek::NeedMore => {}
-                Peek::Malformed => return Err(Unheard::Malformed),
-            }
-            if buffer.len() >= LIMIT {
-                return Err(Unheard::Malformed);
-            }
-            buffer.reserve(2048);
-            let read = client.read_buf(buffer);
-            let count = match most {
-                Some(most) => match tokio::time::timeout(most, read).await {
-                    Ok(count) => count?,
-                    Err(_) => return Ok(First::Unsaid),
-                },
-                None => read.await?,
-            };
-            if count == 0 {
-                return Err(Unheard::Gone);
-            }
-        }
-    };
-    tokio::time::timeout(patience, told).await.map_err(|_| Unheard::Timeout)?
-}
-
-/// Whether a request begins here, of any method and as leniently as some server might read it; nothing while its first
-/// line is not whole. What other protocols begin with has no `HTTP/` in its first line, or is no line.
-fn is_http(bytes: &[u8]) -> Option<bool> {
-    let line = bytes.trim_ascii_start();
-    let (line, whole) = match line.iter().position(|byte| *byte == b'\n') {
-        Some(end) => (&line[..end], true),
-        None => (line, false),
-    };
-    if line.iter().any(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace()) {
-        return Some(false);
-    }
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-    let method = words.next().unwrap_or_default();
-    if !method.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte)) {
-        return Some(false);
-    }
-    // HTTP/0.9 has no version
-    let old = method == b"GET" && words.clone().next().is_some_and(|path| path.starts_with(b"/"));
-    let versioned = |word: &[u8]| word.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"HTTP/"));
-    whole.then(|| old || words.any(versioned))
-}
-
-/// Whether a greeting asks for the host that was allowed; else why it does not.
-pub(crate) fn agrees(host: &Host, sni: Option<&str>) -> Result<(), String> {
-    match (host, sni) {
-        (Host::Ip(_), None) => Ok(()),
-        (_, None) => Err(format!("the TLS greeting names no server, and {host} was asked for")),
-        (_, Some(name)) if Host::parse(name).as_ref() == Ok(host) => Ok(()),
-        (_, Some(name)) => {
-            Err(format!("the TLS greeting asks for `{}`, and {host} was asked for", name.escape_debug()))
-        }
-    }
-}
 
 /// How the client's first bytes are judged.
 pub(crate) struct Screen<'h> {
@@ -155,13 +43,18 @@ pub(crate) struct Screen<'h> {
     pub(crate) patience: Duration,
     /// A secret may go to this host: TLS, which could carry it, is handed back to be terminated.
     pub(crate) secret: bool,
+    /// As the rules say.
+    pub(crate) options: TunnelOptions,
 }
 
 /// How a client's bytes are passed on.
 #[derive(Debug, PartialEq, Eq)]
 enum Sight {
     Unseen,
-    Watched,
+    /// As long as no request begins among them.
+    Guarded,
+    /// The same; and their first line is not whole yet.
+    FirstLine,
 }
 
 /// Why a tunnel ended before its time.
@@ -181,27 +74,65 @@ impl From<io::Error> for Stop {
 impl Screen<'_> {
     /// Whether what follows may be copied, unseen or only as long as it does not become a request.
     async fn judge(&self, client: &mut (impl AsyncRead + Unpin), ahead: &mut BytesMut) -> Result<Sight, Stop> {
-        let https = self.port == 443;
-        let first = match first(client, ahead, self.patience, Some(GRACE), https).await {
+        let TunnelOptions { ech, raw } = self.options;
+        // what the two ports are for, unless a rule says that it is something else
+        let (https, http) = (self.port == 443 && !raw, self.port == 80 && !raw);
+        let grace = (!http).then_some(GRACE);
+        let first = match first(client, ahead, self.patience, grace, https).await {
             Ok(first) => first,
-            Err(Unheard::Gone) if ahead.is_empty() => return Ok(Sight::Unseen),
+            Err(Unheard::Gone) if ahead.is_empty() || raw => return Ok(Sight::Unseen),
             Err(Unheard::Io(error)) => return Err(Stop::Io(error)),
             Err(error) => return Err(Stop::Denied(error.to_string())),
         };
         match &first {
-            First::Tls { sni } => {
+            First::Tls { sni, ech: has_ech } => {
                 // who connects to another port by an address's name may well leave it out
-                if sni.is_some() || https || self.secret {
+                if sni.is_some() || self.port == 443 || self.secret {
                     agrees(self.host, sni.as_deref()).map_err(Stop::Denied)?;
                 }
-                if self.secret { Err(Stop::Terminate(first)) } else { Ok(Sight::Unseen) }
+                if self.secret {
+                    return Err(Stop::Terminate(first));
+                }
+                if *has_ech && !ech {
+                    return Err(Stop::Denied(self.encrypted()));
+                }
+                // a server that expects no TLS takes the greeting for a line, and what follows for requests
+                Ok(if self.port == 443 || raw { Sight::Unseen } else { Sight::Guarded })
             }
-            _ if https => Err(Stop::Denied("its first bytes are no TLS, which port 443 is for".into())),
+            First::Http if self.port == 443 => Err(Stop::Denied(NO_TLS.into())),
+            _ if https => Err(Stop::Denied(NO_TLS.into())),
             // its Host may be another one's, so that each request is judged
             First::Http => Err(Stop::Terminate(first)),
-            First::Unsaid => Ok(Sight::Watched),
-            First::Other => Ok(Sight::Unseen),
+            _ if raw => Ok(Sight::Unseen),
+            _ if http => Err(Stop::Denied(format!(
+                "its first line is no request, which port 80 is for; a rule `{} raw` lets other protocols pass",
+                self.place()
+            ))),
+            First::Unsaid => Ok(Sight::FirstLine),
+            First::Other => Ok(Sight::Guarded),
         }
+    }
+
+    /// Real and made-up ECH cannot be told apart, by design, so both are refused.
+    fn encrypted(&self) -> String {
+        let place = place(self.host, self.port);
+        format!(
+            "part of its TLS greeting is encrypted (ECH) and may ask for another server than {place}; turn ECH off in the \
+             program, allow it with the rule `{place} ech`, or have TLS terminated with the rule `{place} /**`"
+        )
+    }
+
+    /// What begins in the middle of a tunnel was judged by nobody, whatever Host it has.
+    fn late(&self) -> Stop {
+        let place = self.place();
+        Stop::Denied(format!(
+            "a request began in the middle of it, which is not judged there; a rule `{place} raw` lets all bytes pass"
+        ))
+    }
+
+    /// For a rule about this port alone.
+    fn place(&self) -> String {
+        format!("{}:{}", place(self.host, 443), self.port)
     }
 }
 
@@ -220,16 +151,22 @@ pub(crate) async fn relay(
     let (server_read, mut server_write) = server.split();
     let up = async {
         let sight = screen.judge(&mut client_read, ahead).await?;
+        let mut line = RequestLine::default();
+        let mut guard = |bytes: &[u8]| match sight {
+            Sight::Guarded | Sight::FirstLine if line.ends_in(bytes) => Err(screen.late()),
+            _ => Ok(()),
+        };
+        guard(ahead)?;
         // before, it is not known whether it stays a tunnel
         record.opened();
         send(&mut server_write, ahead, &traffic.sent, pulse).await?;
-        if sight == Sight::Watched {
-            watch(&mut client_read, &mut server_write, ahead, traffic, pulse).await?;
+        if sight == Sight::FirstLine {
+            watch(&mut client_read, &mut server_write, ahead, &mut guard, traffic, pulse).await?;
         }
         *ahead = BytesMut::new();
-        pump(client_read, server_write, &traffic.sent, pulse).await.map_err(Stop::Io)
+        pump(client_read, server_write, &traffic.sent, pulse, guard).await
     };
-    let down = async { pump(server_read, client_write, &traffic.received, pulse).await.map_err(Stop::Io) };
+    let down = pump(server_read, client_write, &traffic.received, pulse, |_| Ok(()));
     tokio::try_join!(up, down).map(|_| ())
 }
 
@@ -238,6 +175,7 @@ async fn watch(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
     line: &mut BytesMut,
+    guard: &mut impl FnMut(&[u8]) -> Result<(), Stop>,
     traffic: &Traffic,
     pulse: &Pulse,
 ) -> Result<(), Stop> {
@@ -251,6 +189,7 @@ async fn watch(
         if told == Some(true) || told.is_none() && line.len() >= LIMIT {
             return Err(Stop::Denied("its first line came in pieces, and would have become a request".into()));
         }
+        guard(&line[passed..])?;
         send(to, &line[passed..], &traffic.sent, pulse).await?;
         if told == Some(false) {
             return Ok(());
@@ -268,15 +207,22 @@ async fn send(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8], count: &AtomicU6
     Ok(())
 }
 
-/// One direction, until its end, which is passed on.
-async fn pump(from: impl AsyncRead, to: impl AsyncWrite, count: &AtomicU64, pulse: &Pulse) -> io::Result<()> {
+/// One direction, until its end, which is passed on, or until `guard` objects to what would be passed on next.
+async fn pump<E: From<io::Error>>(
+    from: impl AsyncRead,
+    to: impl AsyncWrite,
+    count: &AtomicU64,
+    pulse: &Pulse,
+    mut guard: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
     let (mut from, mut to) = (pin!(from), pin!(to));
     let mut kept = None;
     loop {
         let buffer = read(from.as_mut(), &mut kept).await?;
         if buffer.is_empty() {
-            return to.shutdown().await;
+            return Ok(to.shutdown().await?);
         }
+        guard(&buffer)?;
         send(&mut to, &buffer, count, pulse).await?;
         to.flush().await?;
         kept = Some(buffer);
@@ -303,8 +249,8 @@ pub(crate) async fn bridge(
 ) -> io::Result<()> {
     let (client_read, client_write) = tokio::io::split(client);
     let (server_read, server_write) = tokio::io::split(server);
-    let up = pump(client_read, server_write, &traffic.sent, pulse);
-    let down = pump(server_read, client_write, &traffic.received, pulse);
+    let up = pump(client_read, server_write, &traffic.sent, pulse, |_| io::Result::Ok(()));
+    let down = pump(server_read, client_write, &traffic.received, pulse, |_| Ok(()));
     tokio::try_join!(up, down).map(|_| ())
 }
 
@@ -312,47 +258,36 @@ pub(crate) async fn bridge(
 mod tests {
     use super::*;
 
-    #[test]
-    fn http_is_told_from_other_letters() {
-        for line in [
-            "GET / HTTP/1.1\r\nHost: x",
-            "PRI * HTTP/2.0\r\n",
-            "PROPFIND /x HTTP/1.1\n",
-            "get\t/x  http/1.0\r\n",
-            "\r\n\r\nGET / HTTP/1.1\r\n",
-            "F00 / HTTP/1.1\rHost: x\r\n",
-            "GET /old\r\n",
-        ] {
-            assert_eq!(is_http(line.as_bytes()), Some(true), "{line}");
-            let whole = line.trim_start().find('\n').expect("a line") + line.len() - line.trim_start().len();
-            for cut in 0..whole {
-                assert_eq!(is_http(&line.as_bytes()[..cut]), None, "{line} cut at {cut} may become one");
-            }
-        }
-        for line in [
-            "SSH-2.0-OpenSSH_9.9\r\n",
-            "EHLO example.org\r\n",
-            "CONNECT {\"verbose\":false}\r\n",
-            "*1\r\n$4\r\nPING\r\n",
-            "GET key\r\n",
-            "\0\u{1}",
-            "AMQP\0\0\u{9}\u{1}",
-            "{\"id\":1}",
-            "\u{13}BitTorrent protocol",
-        ] {
-            assert_eq!(is_http(line.as_bytes()), Some(false), "{line}");
-        }
+    async fn judged(port: u16, options: TunnelOptions, mut said: &[u8]) -> Result<Sight, String> {
+        let host = Host::Name("a.example".into());
+        let screen = Screen { host: &host, port, patience: Duration::from_secs(30), secret: false, options };
+        screen.judge(&mut said, &mut BytesMut::new()).await.map_err(|stop| match stop {
+            Stop::Denied(cause) => cause,
+            stop => format!("{stop:?}"),
+        })
     }
 
-    #[test]
-    fn a_greeting_has_to_agree() {
-        let name = Host::Name("example.org".into());
-        let address = Host::Ip([192, 0, 2, 1].into());
-        assert!(agrees(&name, Some("EXAMPLE.org")).is_ok());
-        assert!(agrees(&address, None).is_ok());
-        assert!(agrees(&name, None).is_err());
-        assert!(agrees(&name, Some("www.example.org")).is_err());
-        assert!(agrees(&address, Some("example.org")).is_err());
-        assert!(agrees(&name, Some("example.org\0.evil")).is_err());
+    #[tokio::test(start_paused = true)]
+    async fn the_ports_of_http_are_for_http_unless_a_rule_says_otherwise() {
+        let raw = TunnelOptions { raw: true, ech: false };
+        for (port, says) in [(80, "port 80 is for; a rule `a.example:80 raw`"), (443, "port 443 is for")] {
+            for said in [&b"SSH-2.0-x\r\n"[..], b"\0\0\0\x08", b"junk\r\nGET / HTTP/1.1\r\nHost: b.example\r\n\r\n"] {
+                let told = judged(port, TunnelOptions::default(), said).await;
+                assert!(told.as_ref().is_err_and(|told| told.contains(says)), "{port}: {told:?}");
+                assert_eq!(judged(port, raw, said).await, Ok(Sight::Unseen));
+            }
+        }
+        assert_eq!(judged(22, TunnelOptions::default(), b"SSH-2.0-x\r\n").await, Ok(Sight::Guarded));
+        assert_eq!(judged(22, raw, b"SSH-2.0-x\r\n").await, Ok(Sight::Unseen));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn raw_is_about_neither_http_nor_tls() {
+        let raw = TunnelOptions { raw: true, ech: false };
+        for port in [80, 8080] {
+            let told = judged(port, raw, b"GET / HTTP/1.1\r\n\r\n").await;
+            assert_eq!(told, Err("Terminate(Http)".into()), "requests are judged all the same");
+        }
+        assert!(judged(8443, raw, b"\x16\x03\x01\0\x04\x02\0\0\0").await.is_err(), "no greeting is no greeting");
     }
 }

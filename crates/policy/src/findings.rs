@@ -48,8 +48,11 @@ fn whole_set(entries: &[Entry], useless: &[Option<String>], set: usize) -> Optio
 /// Why it never decides anything.
 fn unused(entries: &[Entry], at: usize) -> Option<String> {
     let entry = &entries[at];
+    // where a person is asked, the options of rules that allow count all the same
+    let adds = |other: &Entry| other.effect != Effect::Deny && !other.scope.options.covers(entry.scope.options);
     let stronger = |other: &&Entry| {
-        other.effect != Effect::Allow && other.rank() < entry.rank() && other.scope.overrides(&entry.scope)
+        let goes_before = other.effect != Effect::Allow && other.rank() < entry.rank();
+        goes_before && other.scope.overrides(&entry.scope) && !adds(other)
     };
     if let Some(other) = entries.iter().find(stronger) {
         let (word, label, whose) = (word(other.effect), &other.label, whose(other, entry));

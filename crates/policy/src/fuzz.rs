@@ -81,7 +81,8 @@ fn fuzz_host() {
 
 #[test]
 fn fuzz_rule() {
-    let words = [HOST_WORDS, &["GET", "post", " ", " /", "/**", "/*", "%2F", "@python", "?", ".."]].concat();
+    let words =
+        [HOST_WORDS, &["GET", "post", " ", " /", "/**", "/*", "%2F", "@python", "?", "..", " ech", "raw"]].concat();
     check!().for_each(|bytes| {
         let bytes = short(bytes, 24);
         for text in [speak(&words, bytes), String::from_utf8_lossy(bytes).into_owned()] {

@@ -10,6 +10,7 @@ mod findings;
 #[cfg(test)]
 mod fuzz;
 mod host;
+mod options;
 mod path;
 mod pattern;
 mod placement;
@@ -21,6 +22,7 @@ mod swap;
 pub use address::{Refusal as AddressRefusal, vet};
 pub use budget::{Account, Amount, Limits, Short};
 pub use host::{BadHost, Host};
+pub use options::TunnelOptions;
 pub use placement::{BadPlacement, Placement};
 pub use policy::{Decision, Finding, Policy, Verdict};
 pub use price::Price;

@@ -3,7 +3,9 @@
 
 use std::net::IpAddr;
 
-use crate::{BadRule, Effect, Host, Rule, Sets, Source, address::effective, findings, path::Plain, rule::Scope};
+use crate::{
+    BadRule, Effect, Host, Rule, Sets, Source, TunnelOptions, address::effective, findings, path::Plain, rule::Scope,
+};
 
 /// What is decided, and by which rule; without one nothing matched, and that is a denial.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +89,7 @@ impl Policy {
                     }
                 }
                 (None, Some(scope)) => {
+                    check_options(effect, scope, rule)?;
                     let (scope, label) = (scope.clone(), rule.text.clone());
                     policy.entries.push(Entry { effect, source, scope, label, set: None });
                 }
@@ -127,6 +130,12 @@ impl Policy {
         decision(self.entries.iter().filter(holds).min_by_key(|entry| entry.rank()))
     }
 
+    /// What a tunnel to there may carry, as all rules together say that could have allowed it.
+    pub fn tunnel_options(&self, host: &Host, port: u16) -> TunnelOptions {
+        let here = self.entries.iter().filter(|entry| entry.effect != Effect::Deny && entry.scope.reaches(host, port));
+        here.fold(TunnelOptions::default(), |sum, entry| sum.or(entry.scope.options))
+    }
+
     /// The rule that denies an address, whatever name led to it: asked of every address before it is dialled.
     pub fn denies_address(&self, address: IpAddr, port: u16) -> Option<String> {
         let ways = [address.to_canonical(), effective(address)].map(Host::Ip);
@@ -141,6 +150,16 @@ impl Policy {
     pub fn findings(&self) -> Vec<Finding> {
         findings::find(&self.entries, &self.sets)
     }
+}
+
+/// A deny rule with an option could be read as one that only takes the option away. In a set it is about the host.
+fn check_options(effect: Effect, scope: &Scope, rule: &Rule) -> Result<(), BadRule> {
+    let options = scope.options;
+    if effect != Effect::Deny || options == TunnelOptions::default() {
+        return Ok(());
+    }
+    let cause = format!("a deny rule has no options: leave out `{options}`, which nothing has unless a rule allows it");
+    Err(BadRule { text: rule.text.clone(), cause })
 }
 
 fn decision(by: Option<&Entry>) -> Decision {

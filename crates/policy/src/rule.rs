@@ -1,17 +1,17 @@
-//! Rules as people write them: `HOST[:PORTS] [METHODS] [PATH]`, and named sets of them.
+//! Rules as people write them: `HOST[:PORTS] [METHODS] [PATH]`, `HOST[:PORTS] OPTIONS`, and named sets of them.
 //!
 //! `api.github.com` · `*.example.org` (any depth below, not itself) · `*` (any name; IP addresses have to be written) ·
 //! `10.1.2.3` · `[2001:db8::1]`
 //! `registry.internal:5000` · `example.org:443,8443` · `example.org:*`; without ports: 443 and 80
 //! `api.github.com GET,HEAD /repos/**` (methods upper-case; `*` within a path segment, `**` across; conditions need TLS to be
-//! terminated) · `@python` (the rules of a set, which may not name other sets)
+//! terminated) · `ssh.example.org:22 raw` (options of tunnels: `ech`, `raw`, `ech,raw`) · `@python` (the rules of a set, which may not name other sets)
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Host,
+    Host, TunnelOptions,
     path::{self, PathPattern, Plain},
     pattern::{Hosts, Ports},
 };
@@ -64,6 +64,8 @@ pub(crate) struct Scope {
     /// Empty: any.
     methods: BTreeSet<String>,
     path: Option<PathPattern>,
+    /// Never together with methods or a path: in a tunnel no request is seen.
+    pub(crate) options: TunnelOptions,
 }
 
 impl Rule {
@@ -79,7 +81,7 @@ impl Rule {
     /// A rule for exactly this host and port, as an approval makes it.
     pub fn exactly(host: &Host, port: u16) -> Self {
         let (hosts, ports) = (Hosts::Exactly(host.clone()), Ports::only(port));
-        Scope { hosts, ports, methods: BTreeSet::new(), path: None }.into()
+        Scope { hosts, ports, methods: BTreeSet::new(), path: None, options: TunnelOptions::default() }.into()
     }
 
     /// A rule for exactly such requests, whatever their query; no rule can be made for a path that parsers read differently.
@@ -87,7 +89,8 @@ impl Rule {
         let (hosts, ports) = (Hosts::Exactly(host.clone()), Ports::only(port));
         let make = || {
             let path = Some(PathPattern::parse(&path::literal(path))?);
-            Ok(Scope { hosts, ports, methods: read_methods(method)?, path }.into())
+            let methods = read_methods(method)?;
+            Ok(Scope { hosts, ports, methods, path, options: TunnelOptions::default() }.into())
         };
         make().map_err(|cause: String| BadRule { text: format!("{host}:{port} {method} {path}"), cause })
     }
@@ -101,9 +104,10 @@ impl From<Scope> for Rule {
     fn from(scope: Scope) -> Self {
         let methods: String = scope.methods.iter().map(String::as_str).collect::<Vec<_>>().join(",");
         let mut text = format!("{}{}", scope.hosts, scope.ports);
-        for condition in [methods, scope.path.as_ref().map(ToString::to_string).unwrap_or_default()] {
-            if !condition.is_empty() {
-                text = format!("{text} {condition}");
+        let path = scope.path.as_ref().map(ToString::to_string).unwrap_or_default();
+        for part in [scope.options.to_string(), methods, path] {
+            if !part.is_empty() {
+                text = format!("{text} {part}");
             }
         }
         Self { text, scope: Some(scope) }
@@ -140,7 +144,7 @@ impl Scope {
 
     /// Whether this holds wherever the other does, in rules of the same effect.
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        self.covers_but_path(other) && self.covers_path(other)
+        self.covers_but_path(other) && self.covers_path(other) && self.options.covers(other.options)
     }
 
     fn covers_but_path(&self, other: &Self) -> bool {
@@ -170,6 +174,14 @@ fn read(text: &str) -> Result<Rule, String> {
         return Err("it has too many parts: write `HOST[:PORTS] [METHODS] [PATH]`, lists without blanks".into());
     }
     let (hosts, ports) = read_target(target)?;
+    if let Some(options) = conditions.and_then(TunnelOptions::parse) {
+        return match more {
+            None => Ok(Scope { hosts, ports, methods: BTreeSet::new(), path: None, options }.into()),
+            Some(_) => {
+                Err(format!("`{options}` is about tunnels, where no request is seen: leave out what follows it"))
+            }
+        };
+    }
     let (methods, path) = match (conditions, more) {
         (Some(path), None) if path.starts_with('/') => (None, Some(path)),
         (Some(path), Some(_)) if path.starts_with('/') => return Err("methods stand before the path".into()),
@@ -177,7 +189,7 @@ fn read(text: &str) -> Result<Rule, String> {
     };
     let methods = methods.map(read_methods).transpose()?.unwrap_or_default();
     let path = path.map(PathPattern::parse).transpose()?;
-    Ok(Scope { hosts, ports, methods, path }.into())
+    Ok(Scope { hosts, ports, methods, path, options: TunnelOptions::default() }.into())
 }
 
 fn read_set(name: &str, after: Option<&str>) -> Result<Rule, String> {
@@ -217,6 +229,10 @@ fn read_methods(text: &str) -> Result<BTreeSet<String>, String> {
     let method = |method: &str| match method {
         "" => Err("a method is missing beside a comma".into()),
         "*" => Err("for any method leave out the `*`".into()),
+        word if TunnelOptions::is_meant(word) => Err(format!(
+            "`{}` is an option of tunnels, where no method is seen: write it in lower case and alone",
+            word.to_ascii_lowercase()
+        )),
         "CONNECT" => Err("CONNECT opens a connection and is judged by host and port: leave it out".into()),
         method if method.contains('/') => Err(format!("a path starts with `/`: `/{}`", method.escape_debug())),
         method if !method.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-') => {
@@ -252,6 +268,9 @@ mod tests {
             ("api.github.com   HEAD,GET,GET  /repos/**", "api.github.com GET,HEAD /repos/**"),
             ("a.b /%7ex", "a.b /~x"),
             ("a.b M-SEARCH", "a.b M-SEARCH"),
+            ("ssh.a.b:22  raw", "ssh.a.b:22 raw"),
+            ("a.b raw,ech,ech", "a.b ech,raw"),
+            ("*.a.b:443 ech", "*.a.b:443 ech"),
             ("@python", "@python"),
         ];
         for (text, wanted) in table {
@@ -304,6 +323,13 @@ mod tests {
             ("a.b G\u{c9}T", "is no method"),
             ("a.b /x?y", "query"),
             ("a.b /../x", "`..`"),
+            ("a.b ech /x", "leave out what follows"),
+            ("a.b ech GET", "leave out what follows"),
+            ("a.b ECH", "`ech` is an option"),
+            ("a.b GET,raw", "`raw` is an option"),
+            ("a.b ech,", "is an option"),
+            ("a.b GET ech", "starts with `/`"),
+            ("@python ech", "nothing follows"),
             ("@", "a set's name"),
             ("@Python", "a set's name"),
             (&name, "a set's name"),

@@ -308,3 +308,45 @@ fn findings_point_at_what_is_useless() {
         assert_eq!(found, *wanted, "{rules:?}");
     }
 }
+
+#[test]
+fn options_are_those_of_all_rules_that_could_allow() {
+    let policy = policy(&[
+        (Allow, "a.b", Template),
+        (Allow, "*.b:22 raw", Template),
+        (Allow, "a.b ech", Sandbox),
+        (Ask, "c.b ech,raw", Sandbox),
+    ]);
+    let options = |name, port| policy.tunnel_options(&host(name), port);
+    for (name, port, ech, raw) in [
+        ("a.b", 443, true, false),
+        ("a.b", 22, false, true),
+        ("c.b", 80, true, true),
+        ("d.b", 22, false, true),
+        ("d.b", 443, false, false),
+    ] {
+        assert_eq!(options(name, port), TunnelOptions { ech, raw }, "{name}:{port}");
+    }
+    assert_eq!(connect(&policy, "a.b", 443), "allow a.b", "an option is no condition");
+    assert_eq!(connect(&policy, "c.b", 443), "ask c.b ech,raw");
+}
+
+#[test]
+fn a_deny_rule_has_no_options() {
+    let rule = Rule::parse("a.b ech").unwrap_or_else(|bad| panic!("{bad}"));
+    let told = Policy::compile([(Deny, &rule, Sandbox)], &Sets::new()).map(|_| ());
+    assert!(told.as_ref().is_err_and(|bad| bad.cause.contains("leave out `ech`")), "{told:?}");
+    let sets = [("s".to_owned(), vec!["a.b raw".to_owned()])].into();
+    let rule = Rule::parse("@s").unwrap_or_else(|bad| panic!("{bad}"));
+    let policy = Policy::compile([(Deny, &rule, Sandbox)], &sets).unwrap_or_else(|bad| panic!("{bad}"));
+    assert_eq!(connect(&policy, "a.b", 443), "deny @s → a.b raw", "a set says which hosts");
+}
+
+#[test]
+fn a_rule_with_an_option_is_not_covered_by_one_without() {
+    let found = |rules: &[Written]| policy(rules).findings().into_iter().map(|found| found.rule).collect::<Vec<_>>();
+    assert_eq!(found(&[(Allow, "a.b", Sandbox), (Allow, "a.b:443 ech", Sandbox)]), Vec::<String>::new());
+    assert_eq!(found(&[(Allow, "a.b", Sandbox), (Allow, "a.b ech", Sandbox)]), ["a.b"]);
+    assert_eq!(found(&[(Ask, "a.b", Sandbox), (Allow, "a.b ech", Sandbox)]), Vec::<String>::new());
+    assert_eq!(found(&[(Deny, "a.b", Sandbox), (Allow, "a.b ech", Sandbox)]), ["a.b ech"]);
+}

@@ -15,7 +15,8 @@ use crate::{
 const RULES: &str = "\
 A rule is HOST[:PORTS] [METHODS] [PATH], in quotes if it has blanks, or @SET. Without ports it is for 443 and 80. \
 `deny` counts before `ask` before `allow`, and what no rule names is denied. Rules with methods or a path make the \
-gateway look into the connection.";
+gateway look into the connection. HOST[:PORTS] ech also lets TLS greetings with an encrypted part pass, and \
+HOST[:PORTS] raw protocols that are neither TLS nor HTTP.";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Net {

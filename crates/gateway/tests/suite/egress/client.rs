@@ -113,15 +113,29 @@ impl World {
         self.tls_as(&format!("{host}:{port}"), host, protocols).await.expect("TLS")
     }
 
-    fn trusting(&self, protocols: &[&str]) -> Arc<ClientConfig> {
+    fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         for pem in [self.authority.certificate_pem(), &crate::egress::server::authority().pem()] {
             roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM")).expect("a root");
         }
+        roots
+    }
+
+    /// Greets as browsers do, with an encrypted part that is made up.
+    pub(crate) fn trusting_with_ech(&self) -> Arc<ClientConfig> {
+        let suite = rustls::crypto::aws_lc_rs::hpke::ALL_SUPPORTED_SUITES[0];
+        let (key, _) = suite.generate_key_pair().expect("a key");
+        let mode = rustls::client::EchMode::Grease(rustls::client::EchGreaseConfig::new(suite, key));
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_ech(mode).expect("ECH");
+        Arc::new(config.with_root_certificates(self.roots()).with_no_client_auth())
+    }
+
+    fn trusting(&self, protocols: &[&str]) -> Arc<ClientConfig> {
         let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .expect("versions")
-            .with_root_certificates(roots)
+            .with_root_certificates(self.roots())
             .with_no_client_auth();
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Arc::new(config)

@@ -156,6 +156,75 @@ async fn a_word_without_a_line_passes_and_never_becomes_a_request() {
     world.warden.denied("would have become a request").await;
 }
 
+/// What a server skips before it reads on, or what somebody before it does.
+const JUNK: &[&[u8]] = &[
+    b"junk\r\n",
+    b"\0\x01\x02\n",
+    b"PROXY TCP4 192.0.2.1 192.0.2.2 1 80\r\n",
+    b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\0\0\x01\x7f\0\0\x01\0\x50\0\x50",
+    b"SSH-2.0-x\r\n\r\n",
+    b"GET key\r\n",
+];
+
+#[tokio::test]
+async fn a_request_behind_junk_goes_nowhere() {
+    let (listener, port) = listener().await;
+    let place = format!("a.example.test:{port}");
+    let world = World::new(&[(Allow, &place)]).await;
+    let request = b"GET /x HTTP/1.1\r\nHost: b.example.test\r\n\r\n";
+    let greeting = greeting("a.example.test");
+    for junk in [JUNK, &[&greeting]].concat() {
+        // at once, and when the tunnel is open already
+        for at_once in [true, false] {
+            let (mut client, mut server) = pair(&world, &listener, port).await;
+            let mut got = Vec::new();
+            if at_once {
+                client.write_all(&[junk, request].concat()).await.expect("written");
+            } else {
+                client.write_all(junk).await.expect("written");
+                got.resize(junk.len(), 0);
+                server.read_exact(&mut got).await.expect("the junk passes");
+                client.write_all(request).await.expect("written");
+            }
+            // a reset is an end too
+            drop(server.read_to_end(&mut got).await);
+            let text = got.escape_ascii().to_string();
+            assert!(!text.contains("HTTP/1.1") && !text.contains("b.example.test"), "{text}");
+            assert!(ends(&mut client).await);
+        }
+    }
+    world.warden.denied("a request began in the middle").await;
+
+    world.warden.rules(&[(Allow, &format!("{place} raw"))]);
+    let (mut client, mut server) = pair(&world, &listener, port).await;
+    client.write_all(&[JUNK[0], request].concat()).await.expect("written");
+    client.shutdown().await.expect("half closed");
+    let mut got = Vec::new();
+    server.read_to_end(&mut got).await.expect("all of it");
+    assert_eq!(got, [JUNK[0], request].concat(), "the control");
+}
+
+#[tokio::test]
+async fn a_greeting_with_an_encrypted_part_needs_a_rule() {
+    let server = Server::tls().await;
+    let place = format!("a.example.test:{}", server.port());
+    let world = World::new(&[(Allow, &place)]).await;
+    let greet = async || {
+        let stream = world.connect(&place).await;
+        let name = rustls::pki_types::ServerName::try_from("a.example.test").expect("a name");
+        tokio_rustls::TlsConnector::from(world.trusting_with_ech()).connect(name, stream).await
+    };
+    let error = greet().await.expect_err("refused");
+    assert!(error.to_string().contains("UnrecognisedName"), "{error}");
+    let told = world.warden.denied("encrypted (ECH)").await;
+    assert!(told.contains(&format!("`{place} ech`")) && told.contains(&format!("`{place} /**`")), "{told}");
+
+    world.warden.rules(&[(Allow, &format!("{place} ech"))]);
+    greet().await.expect("the control");
+    world.warden.rules(&[(Allow, &format!("{place} /**"))]);
+    greet().await.expect("where TLS is terminated nothing is hidden");
+}
+
 #[tokio::test]
 async fn port_443_is_for_tls_with_a_name() {
     let Some(_server) = Server::on_443("port_443_is_for_tls_with_a_name", "127.77.0.2").await else { return };
