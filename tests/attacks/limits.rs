@@ -222,7 +222,7 @@ async fn share(stage: &Stage, target: &Target) -> Outcome<f64> {
 const SHARE: f64 = 0.15;
 
 async fn cpu(stage: &Stage, target: &Target) -> Outcome<Finding> {
-    let culprit = match culprit(stage, target, "cpu = 0.05", false).await? {
+    let culprit = match culprit(stage, target, "cpus = 0.05", false).await? {
         Ok(culprit) => culprit,
         Err(why) => return Ok(Finding::not_run(why)),
     };

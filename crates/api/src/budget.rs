@@ -3,7 +3,10 @@
 use chrono::{DateTime, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::SessionId;
+use crate::{Code, Problem, SessionId};
+
+/// More is a slip, and would not be exact in millionths.
+const MOST_USD: f64 = 1e9;
 
 /// What a session may use; an absent limit is none. A session's calls count for its parents too.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -18,6 +21,32 @@ pub struct SetBudget {
     /// Tokens in any 60 seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_minute: Option<u64>,
+}
+
+impl SetBudget {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Each limit that is stated here takes the place of the other's.
+    pub fn over(&self, other: &Self) -> Self {
+        Self {
+            tokens: self.tokens.or(other.tokens),
+            usd: self.usd.or(other.usd),
+            per_minute: self.per_minute.or(other.per_minute),
+        }
+    }
+
+    pub fn check(&self) -> Result<(), Problem> {
+        match self.usd.filter(|usd| !(0.0..=MOST_USD).contains(usd)) {
+            Some(usd) => Err(Problem::new(
+                Code::BadBudget,
+                format!("{usd} is not a budget in dollars."),
+                format!("Use 0 to {MOST_USD}; leave it out for no limit."),
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::{HumanDuration, NetworkPolicy, SandboxId, SessionId, SnapshotId};
+use crate::{HumanDuration, Limits, NetworkPolicy, SandboxId, SessionId, SetBudget, SnapshotId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -89,7 +89,7 @@ impl WorkspaceSource {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"name": "my-agent", "labels": {"team": "a"}, "ttl": "1h"}))]
 pub struct CreateSandbox {
@@ -119,6 +119,12 @@ pub struct CreateSandbox {
     /// The session whose budget a new session spends too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SessionId>,
+    /// Each limit that is stated takes the place of the template's.
+    #[serde(default, skip_serializing_if = "Limits::is_empty")]
+    pub limits: Limits,
+    /// Of the new session: each limit that is stated takes the place of the template's, and that one of the server's.
+    #[serde(default, skip_serializing_if = "SetBudget::is_empty")]
+    pub budget: SetBudget,
     /// Rules beyond the template's.
     #[serde(default, skip_serializing_if = "NetworkPolicy::is_empty")]
     pub network: NetworkPolicy,

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Exit, HumanDuration, NetworkPolicy, ProcessId, Restart, SandboxId, SandboxState, SessionId, SetBudget,
+    Exit, HumanDuration, Limits, NetworkPolicy, ProcessId, Restart, SandboxId, SandboxState, SessionId, SetBudget,
     TerminalSize, WorkspaceSource,
 };
 
@@ -138,7 +138,7 @@ pub struct Session {
     pub crash_loops: Vec<CrashLoop>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"name": "fix-42", "labels": {"task": "42"}, "command": ["bash"]}))]
 pub struct CreateSession {
@@ -154,6 +154,12 @@ pub struct CreateSession {
     /// The session whose budget it spends too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SessionId>,
+    /// Each limit that is stated takes the place of the template's.
+    #[serde(default, skip_serializing_if = "Limits::is_empty")]
+    pub limits: Limits,
+    /// Of the new session: each limit that is stated takes the place of the template's, and that one of the server's.
+    #[serde(default, skip_serializing_if = "SetBudget::is_empty")]
+    pub budget: SetBudget,
     /// Rules of its sandbox beyond the template's.
     #[serde(default, skip_serializing_if = "NetworkPolicy::is_empty")]
     pub network: NetworkPolicy,

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{HumanDuration, Idle, Layer, Limits, NetworkPolicy, Profile, Requirement, profile};
+use crate::{HumanDuration, Idle, Layer, Limits, NetworkPolicy, Profile, Requirement, SetBudget, profile};
 
 pub use kubernetes::{Kubernetes, Storage};
 pub use parse::{parse, parse_for};
@@ -91,6 +91,9 @@ pub struct Template {
     pub user: User,
     #[serde(default)]
     pub limits: Limits,
+    /// What a session that begins with a sandbox of it may use of language models.
+    #[serde(default, skip_serializing_if = "SetBudget::is_empty")]
+    pub budget: SetBudget,
     #[serde(default)]
     pub idle: Idle,
     /// For every process of the sandbox.
@@ -149,6 +152,7 @@ impl Default for Template {
             layers: BTreeMap::new(),
             user: User::Agent,
             limits: Limits::default(),
+            budget: SetBudget::default(),
             idle: Idle::default(),
             env: BTreeMap::new(),
             network: NetworkPolicy::default(),

@@ -17,8 +17,6 @@ use crate::{
 
 /// What is reported when nobody says from when.
 const REPORTED: TimeDelta = TimeDelta::days(30);
-/// More is a slip, and would not be exact in millionths.
-const MOST_USD: f64 = 1e9;
 
 #[derive(Debug, Clone, Default)]
 pub struct UsageAsked {
@@ -40,13 +38,7 @@ impl Engine {
 
     /// For the next call. Limits below what was used are fine: nothing more is let through.
     pub async fn set_budget(&self, of: &str, limits: SetBudget) -> Result<Budget, Problem> {
-        if let Some(usd) = limits.usd.filter(|usd| !(0.0..=MOST_USD).contains(usd)) {
-            return Err(Problem::new(
-                Code::BadBudget,
-                format!("{usd} is no budget in dollars."),
-                format!("Use 0 to {MOST_USD}; leave it out for no limit."),
-            ));
-        }
+        limits.check()?;
         let session = self.inner.session(of).await?;
         self.inner.gates.ledger.set_budget(&session.id, &limits).await.map_err(of_session(&session.id))?;
         self.inner.budget(session).await

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
 use chrono::{DateTime, Utc};
 use sandbar_api::{
     Code, CreateSandbox, HumanDuration, NetworkPolicy, NetworkRule, Problem, Role, Sandbox, SandboxState, SessionId,
-    Snapshot, SnapshotId, Source, Template, WorkspaceSource, check, network, secret,
+    SetBudget, Snapshot, SnapshotId, Source, Template, WorkspaceSource, check, network, secret,
 };
 use sandbar_provider::{Made, Mark, Origin, Provider, Spec};
 use serde::Serialize;
@@ -42,11 +42,18 @@ impl Engine {
         let begun = Instant::now();
         let (template, from) = self.recipe(&request).await?;
         self.inner.provider(&template.provider)?;
+        let template = sized(template, &request)?;
         self.inner.check_gate(&template, &request)?;
+        let default = match request.parent {
+            Some(_) => SetBudget::default(),
+            None => self.inner.gates.loaded().budget.clone(),
+        };
         let mut new = plan(caller, request, template, from, key)?;
         if let Some(session) = session {
             (new.row.sandbox.session, new.marks) = session;
         }
+        // What a session above spends is limited there.
+        new.budget = new.budget.over(&default);
         self.inner.bear(new, begun).await
     }
 
@@ -113,6 +120,14 @@ pub(crate) fn plan(
             "Name a session or a parent, not both.",
         ));
     }
+    if request.session.is_some() && !request.budget.is_empty() {
+        return Err(Problem::new(
+            Code::BadRequest,
+            "A sandbox of an existing session brings no budget: a session has the one that was set for it.",
+            "Leave the budget out, and set the session's with `sandbar budget set`.",
+        ));
+    }
+    request.budget.check()?;
     request.network.check()?;
     let rules = own_rules(&request.network)?;
     request.secrets.iter().try_for_each(|name| secret::check_name(name))?;
@@ -137,10 +152,17 @@ pub(crate) fn plan(
         changed_at: now,
         expires_at: ttl.map(|ttl| expiry(now, ttl)).transpose()?,
     };
+    let budget = if new_session { request.budget.over(&template.budget) } else { SetBudget::default() };
     let gate = GateRow { rules, secrets: request.secrets, certificate: String::new(), key: Vec::new() };
     let (row, owner) = (SandboxRow { sandbox, template, lease: None }, caller.owner.clone());
     let marks = SessionMarks::default();
-    Ok(NewSandbox { row, new_session, parent: request.parent, marks, owner, gate, key })
+    Ok(NewSandbox { row, new_session, parent: request.parent, marks, budget, owner, gate, key })
+}
+
+/// The template with the limits that the request states.
+fn sized(template: Template, request: &CreateSandbox) -> Result<Template, Problem> {
+    request.limits.check()?;
+    Ok(Template { limits: request.limits.over(&template.limits), ..template })
 }
 
 /// As they are stored: canonical, so that one added later is recognised.
@@ -249,7 +271,7 @@ pub(crate) async fn create(
         Err(gate) => gate,
     };
     let _busy = inner.pools.busy();
-    let row = new.row.clone();
+    let (row, budget) = (new.row.clone(), new.budget.clone());
     let spec = Spec { origin: Some(inner.origin()), ..spec(&row.sandbox, &row.template) };
     // Registered before it is committed, so that a replay of the same key finds the creation in flight.
     let mut owner = Owner::new(inner, row, provider, gate);
@@ -277,7 +299,7 @@ pub(crate) async fn create(
         };
     }
     // So that nothing has to be looked up when its gate is opened.
-    let _born = fresh.then(|| inner.gates.ledger.born(&owner.handle.session()));
+    let _born = fresh.then(|| inner.gates.ledger.born(&owner.handle.session(), &budget));
     let made = match made {
         Some(made) => made,
         None => owner.handle.provider.create(&spec).await,

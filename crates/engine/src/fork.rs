@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream};
-use sandbar_api::{Code, CreateSandbox, Fork, Problem, Sandbox, Source, check, snapshot::MAX_FORKS};
+use sandbar_api::{Code, CreateSandbox, Fork, Problem, Sandbox, SetBudget, Source, check, snapshot::MAX_FORKS};
 use sandbar_provider::Provider;
 
 use crate::{
@@ -142,6 +142,7 @@ fn plan(caller: &Caller, origin: &Handle, request: &Fork, moment: &SnapshotRow) 
             ..CreateSandbox::default()
         };
         let mut new = create::plan(caller, one, moment.template.clone(), Some(moment.snapshot.id.clone()), None)?;
+        new.budget = SetBudget::default();
         // A copy does not outlive its origin unless it is told to.
         if request.ttl.is_none() {
             new.row.sandbox.expires_at = expires_at;

@@ -19,7 +19,7 @@ use std::{
     },
 };
 
-use sandbar_api::{Code, Idle, Pool, Problem, SandboxId, StateReason, Template, pool::MAX_POOL};
+use sandbar_api::{Code, Idle, Pool, Problem, SandboxId, SetBudget, StateReason, Template, pool::MAX_POOL};
 use sha2::{Digest as _, Sha256};
 use tokio::{
     sync::{Notify, mpsc, oneshot, watch},
@@ -213,9 +213,11 @@ pub(crate) fn claiming() -> StateReason {
     owner::reason(CLAIMING, "Its workspace is being bound.")
 }
 
-/// What happens by the clock is the engine's to know: sandboxes that differ in nothing else can be made of the same member.
+/// What happens by the clock and what calls may cost is the engine's to know: sandboxes that differ in nothing else can be
+/// made of the same member.
 fn digest(template: &Template) -> Option<Digest> {
-    let canonical = Template { ttl: None, idle: Idle::default(), ..template.clone() }.canonical().ok()?;
+    let canonical = Template { ttl: None, idle: Idle::default(), budget: SetBudget::default(), ..template.clone() };
+    let canonical = canonical.canonical().ok()?;
     Some(Sha256::new().chain_update(canonical).chain_update(env!("CARGO_PKG_VERSION")).finalize().into())
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use chrono::Utc;
 use sandbar_api::{
     AdoptQuarantined, Adopted, Code, Problem, ProcessId, QuarantineKind, Quarantined, Sandbox, SandboxId, SandboxState,
-    Snapshot, SnapshotId, Template, WorkspaceSource, check,
+    SetBudget, Snapshot, SnapshotId, Template, WorkspaceSource, check,
 };
 use sandbar_provider::{Made, Mark, Provider, Quarantine, Spec};
 use tokio::time::sleep;
@@ -249,6 +249,7 @@ async fn adopt_sandbox(
         new_session: true,
         parent: None,
         marks: SessionMarks::default(),
+        budget: SetBudget::default(),
         owner: caller.owner.clone(),
         gate,
         key: None,

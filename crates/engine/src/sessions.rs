@@ -86,7 +86,9 @@ impl Engine {
             Some(key) => Some(self.inner.alone(key).await),
             None => None,
         };
-        let CreateSession { name, template, labels, parent, network, secrets, env, ttl, workspace, .. } = &request;
+        let CreateSession {
+            name, template, labels, parent, network, secrets, env, ttl, workspace, limits, budget, ..
+        } = &request;
         let id = ids::session(clock::now())?;
         let marks = SessionMarks { name: name.clone(), labels: labels.clone() };
         let sandbox = CreateSandbox {
@@ -98,6 +100,8 @@ impl Engine {
             parent: parent.clone(),
             network: network.clone(),
             secrets: secrets.clone(),
+            limits: limits.clone(),
+            budget: budget.clone(),
             ..CreateSandbox::default()
         };
         let CreateOutcome { sandbox, replayed } =

@@ -83,7 +83,7 @@ impl Spec {
         let stated = |stated: bool| if stated { Requirement::Required } else { Requirement::Off };
         match layer {
             Layer::Memory => stated(self.limits.memory.is_some()),
-            Layer::Cpu => stated(self.limits.cpu.is_some()),
+            Layer::Cpu => stated(self.limits.cpus.is_some()),
             Layer::Processes => stated(self.limits.processes.is_some()),
             Layer::OpenFiles => stated(self.limits.open_files.is_some()),
             Layer::Tmpfs => stated(self.limits.tmpfs.is_some()),

@@ -16,6 +16,20 @@ impl<T> Limit<T> {
     }
 }
 
+/// A limit that is set and not lifted.
+pub(crate) fn tokens_of(text: &str) -> Result<u64, String> {
+    set(token_limit(text)?)
+}
+
+/// A limit that is set and not lifted.
+pub(crate) fn dollars_of(text: &str) -> Result<f64, String> {
+    set(dollar_limit(text)?)
+}
+
+fn set<T>(limit: Limit<T>) -> Result<T, String> {
+    limit.value().ok_or_else(|| "leave the option out for no limit".into())
+}
+
 pub(crate) fn token_limit(text: &str) -> Result<Limit<u64>, String> {
     if text == "none" { Ok(Limit::None) } else { tokens(text).map(Limit::At) }
 }

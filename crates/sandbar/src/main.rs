@@ -12,6 +12,7 @@ mod outlet;
 mod print;
 mod private;
 mod running;
+mod sizes;
 mod spinner;
 mod table;
 mod terminal;

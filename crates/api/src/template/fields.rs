@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 use super::{BadTemplate, document::Document};
 use crate::Layer;
 
-pub(super) const FIELDS: [&str; 18] = [
+pub(super) const FIELDS: [&str; 19] = [
     "name",
     "description",
     "provider",
@@ -15,6 +15,7 @@ pub(super) const FIELDS: [&str; 18] = [
     "layers",
     "user",
     "limits",
+    "budget",
     "idle",
     "env",
     "network",
@@ -28,7 +29,8 @@ pub(super) const FIELDS: [&str; 18] = [
 ];
 pub(super) const ROOT: [&str; 3] = ["kind", "path", "image"];
 pub(super) const LIMITS: [&str; 8] =
-    ["memory", "cpu", "processes", "open_files", "tmpfs", "disk", "output", "wall_time"];
+    ["memory", "cpus", "processes", "open_files", "tmpfs", "disk", "output", "wall_time"];
+pub(super) const BUDGET: [&str; 3] = ["tokens", "usd", "per_minute"];
 pub(super) const NETWORK: [&str; 3] = ["allow", "ask", "deny"];
 pub(super) const IDLE: [&str; 3] = ["pause_after", "stop_after", "delete_after"];
 pub(super) const RUNTIMES: [&str; 2] = ["sandboxd", "legacy"];
@@ -50,6 +52,7 @@ pub(super) fn check(document: &Document<'_>) -> Result<(), BadTemplate> {
             "root" => root(document, section(document, field, value.get_ref())?)?,
             "layers" => layers(document, section(document, field, value.get_ref())?)?,
             "limits" => known(document, field, section(document, field, value.get_ref())?, &LIMITS)?,
+            "budget" => known(document, field, section(document, field, value.get_ref())?, &BUDGET)?,
             "network" => known(document, field, section(document, field, value.get_ref())?, &NETWORK)?,
             "idle" => known(document, field, section(document, field, value.get_ref())?, &IDLE)?,
             "env" => drop(section(document, field, value.get_ref())?),

@@ -5,18 +5,8 @@ use std::collections::BTreeMap;
 use super::{BadTemplate, Root, Runtimes, Storage, Template, User, document::Document, fields};
 use sandbar_policy::Rule;
 
-use crate::{HumanDuration, HumanSize, Idle, Layer, Limits, Profile, Requirement, check, network::GATE_PORT, secret};
+use crate::{HumanDuration, Idle, Layer, Profile, Requirement, check, network::GATE_PORT, secret};
 
-/// Below this the guest's own children do not start.
-const LEAST_MEMORY: u64 = 4 << 20;
-const MOST_CPU: f64 = 1024.0;
-/// A shell with a pipeline; above is what the kernel has pids for.
-const PROCESSES: (u32, u32) = (8, 4_194_304);
-/// Programs open their libraries and terminals; above is what the kernel allows by default.
-const OPEN_FILES: (u32, u32) = (16, 1_048_576);
-const LEAST_TMPFS: u64 = 64 << 10;
-/// What an empty filesystem of its own takes.
-const LEAST_DISK: u64 = 16 << 20;
 const MOST_REFERENCE: usize = 512;
 const MOST_SUBDOMAIN: usize = 253;
 
@@ -26,7 +16,9 @@ pub(super) fn check(document: &Document<'_>, template: &Template) -> Result<(), 
     }
     profile(document, &template.profile)?;
     layers(document, template)?;
-    limits(document, &template.limits)?;
+    template.limits.check().map_err(|bad| document.bad(&["limits", bad.field], bad.to_string()))?;
+    let said = |problem: crate::Problem| problem.detail.trim_end_matches('.').to_owned();
+    template.budget.check().map_err(|problem| document.bad(&["budget"], said(problem)))?;
     idle(document, &template.idle)?;
     env(document, &template.env)?;
     network(document, template)?;
@@ -129,43 +121,6 @@ fn layers(document: &Document<'_>, template: &Template) -> Result<(), BadTemplat
                          cannot be asked for as well; leave one of the two out";
             return Err(document.bad(&["layers", name], cause));
         }
-    }
-    Ok(())
-}
-
-fn limits(document: &Document<'_>, limits: &Limits) -> Result<(), BadTemplate> {
-    let bad = |field: &str, cause: String| Err(document.bad(&["limits", field], format!("`limits.{field}` {cause}")));
-    let sizes = [
-        ("memory", limits.memory, LEAST_MEMORY),
-        ("tmpfs", limits.tmpfs, LEAST_TMPFS),
-        ("disk", limits.disk, LEAST_DISK),
-    ];
-    for (field, size, least) in sizes {
-        if let Some(size) = size
-            && size.0 < least
-        {
-            return bad(field, format!("of {size} is too small to work in: state {} or more", HumanSize(least)));
-        }
-    }
-    if let Some(cpu) = limits.cpu
-        && !(cpu.is_finite() && cpu > 0.0 && cpu <= MOST_CPU)
-    {
-        return bad("cpu", format!("of {cpu} cannot be meant: state more than 0 and at most {MOST_CPU} processors"));
-    }
-    for (field, count, (least, most)) in
-        [("processes", limits.processes, PROCESSES), ("open_files", limits.open_files, OPEN_FILES)]
-    {
-        if let Some(count) = count
-            && !(least..=most).contains(&count)
-        {
-            return bad(field, format!("of {count} cannot be used: state {least} to {most}"));
-        }
-    }
-    if limits.output.is_some_and(|output| output.0 == 0) {
-        return bad("output", "is zero: state 1 byte or more, or leave it out for none".into());
-    }
-    if limits.wall_time.is_some_and(|time| time.0.is_zero()) {
-        return bad("wall_time", "is zero: state a longer time, or leave it out for none".into());
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{BadTemplate, Kubernetes, Legacy, Root, Runtimes, Sandboxd, Storage, Template, User, fields, parse};
-use crate::{HumanDuration, HumanSize, Idle, Layer, Limits, NetworkPolicy, Requirement};
+use crate::{HumanDuration, HumanSize, Idle, Layer, Limits, NetworkPolicy, Requirement, SetBudget};
 
 fn full() -> Template {
     let time = |text: &str| text.parse().ok();
@@ -17,7 +17,7 @@ fn full() -> Template {
         user: User::Root,
         limits: Limits {
             memory: Some(HumanSize(512 << 20)),
-            cpu: Some(1.5),
+            cpus: Some(1.5),
             processes: Some(100),
             open_files: Some(1024),
             tmpfs: Some(HumanSize(64 << 20)),
@@ -25,6 +25,7 @@ fn full() -> Template {
             output: Some(HumanSize(1_000_001)),
             wall_time: time("1h30m"),
         },
+        budget: SetBudget { tokens: Some(2_000_000), usd: Some(0.25), per_minute: Some(1) },
         idle: Idle { pause_after: time("5m"), stop_after: time("1h"), delete_after: time("7d") },
         env: BTreeMap::from([("A".into(), "1".into()), ("_b2".into(), "a \"b\"\nc\\".into())]),
         network: NetworkPolicy {
@@ -73,9 +74,9 @@ fn refused(text: &str) -> BadTemplate {
 fn a_file_says_only_what_differs_from_the_default() {
     let template = parse("a", "").unwrap_or_else(|bad| panic!("{bad}"));
     assert_eq!(template, Template { name: "a".into(), description: String::new(), ..Template::default() });
-    let text = "description = \"Python\"\nlimits.cpu = 2\nlimits.memory = 1073741824\n[root]\nkind = \"image\"\npath = \"/p\"\n";
+    let text = "description = \"Python\"\nlimits.cpus = 2\nlimits.memory = 1073741824\n[root]\nkind = \"image\"\npath = \"/p\"\n";
     let template = parse("python", text).unwrap_or_else(|bad| panic!("{bad}"));
-    assert_eq!((template.name.as_str(), template.limits.cpu), ("python", Some(2.0)));
+    assert_eq!((template.name.as_str(), template.limits.cpus), ("python", Some(2.0)));
     assert_eq!(template.limits.memory, Some(HumanSize(1 << 30)));
     assert_eq!(template.root, Root::Image { path: "/p".into() });
     assert_eq!(template.max_file, Template::default().max_file);
@@ -193,12 +194,13 @@ const MISTAKES: &[(&str, usize, &str)] = &[
     ("[runtimes.sandboxd]\ntoken = \"short\"", 2, "16 to 1024 printable characters"),
     ("[runtimes.sandboxd]\ntoken = \"sixteen and blanks\"", 2, "without blanks"),
     ("[runtimes.legacy]\ntimeout = 0", 2, "`runtimes.legacy.timeout`"),
-    ("limits.cpu = 0", 1, "more than 0"),
-    ("limits.cpu = -1.0", 1, "more than 0"),
-    ("limits.cpu = nan", 1, "more than 0"),
-    ("limits.cpu = inf", 1, "more than 0"),
-    ("limits.cpu = 1024.1", 1, "at most 1024"),
-    ("limits = { cpu = 1, processes = 7 }", 1, "8 to 4194304"),
+    ("limits.cpus = 0", 1, "more than 0"),
+    ("limits.cpus = -1.0", 1, "more than 0"),
+    ("limits.cpus = nan", 1, "more than 0"),
+    ("limits.cpus = inf", 1, "more than 0"),
+    ("limits.cpus = 1024.1", 1, "at most 1024"),
+    ("limits.cpu = 1", 1, "did you mean `cpus`?"),
+    ("limits = { cpus = 1, processes = 7 }", 1, "8 to 4194304"),
     ("[limits]\nprocesses = 4194305", 2, "8 to 4194304"),
     ("[limits]\nprocesses = -1", 2, "limits.processes"),
     ("[limits]\nopen_files = 15", 2, "16 to 1048576"),
@@ -208,6 +210,10 @@ const MISTAKES: &[(&str, usize, &str)] = &[
     ("[limits]\noutput = 0", 2, "1 byte"),
     ("[limits]\nwall_time = \"0s\"", 2, "zero"),
     ("[limits]\nwall_tim = \"1s\"", 2, "did you mean `wall_time`?"),
+    ("[budget]\ntoken = 1", 2, "did you mean `tokens`?"),
+    ("[budget]\ntokens = -1", 2, "budget.tokens"),
+    ("[budget]\nusd = -0.5", 1, "not a budget in dollars"),
+    ("budget = 5", 1, "write it as [budget]"),
     ("[idle]\npause_after = \"0s\"", 2, "zero"),
     ("[idle]\nstop_after = \"1m\"\npause_after = \"1m\"", 2, "not after `idle.pause_after`"),
     ("[idle]\npause_after = \"2m\"\n\ndelete_after = \"1m\"", 4, "not after `idle.pause_after`"),
@@ -245,8 +251,8 @@ fn every_mistake_points_at_its_line() {
 #[test]
 fn what_is_just_enough_is_taken() {
     for text in [
-        "[limits]\nmemory = \"4MiB\"\ncpu = 0.001\nprocesses = 8\nopen_files = 16\ntmpfs = \"64K\"\ndisk = \"16M\"\noutput = 1",
-        "[limits]\ncpu = 1024\nprocesses = 4194304\nopen_files = 1048576\nwall_time = \"1ms\"",
+        "[limits]\nmemory = \"4MiB\"\ncpus = 0.001\nprocesses = 8\nopen_files = 16\ntmpfs = \"64K\"\ndisk = \"16M\"\noutput = 1",
+        "[limits]\ncpus = 1024\nprocesses = 4194304\nopen_files = 1048576\nwall_time = \"1ms\"",
         "[idle]\npause_after = \"1m\"\ndelete_after = \"2m\"",
         "[layers]\nmounts = \"required\"\nseccomp = \"optional\"\nlandlock = \"off\"",
         "user = \"root\"",

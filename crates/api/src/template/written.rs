@@ -37,13 +37,18 @@ impl Template {
         file.section("limits", |file| {
             let limits = &self.limits;
             file.texts("memory", limits.memory);
-            file.plain("cpu", limits.cpu);
+            file.plain("cpus", limits.cpus);
             file.plain("processes", limits.processes);
             file.plain("open_files", limits.open_files);
             file.texts("tmpfs", limits.tmpfs);
             file.texts("disk", limits.disk);
             file.texts("output", limits.output);
             file.texts("wall_time", limits.wall_time);
+        });
+        file.section("budget", |file| {
+            file.plain("tokens", self.budget.tokens);
+            file.plain("usd", self.budget.usd.map(|usd| format!("{usd:?}")));
+            file.plain("per_minute", self.budget.per_minute);
         });
         file.section("idle", |file| {
             file.texts("pause_after", self.idle.pause_after);

@@ -5,6 +5,7 @@ pub(crate) mod document;
 pub(crate) mod file;
 mod network;
 mod sets;
+pub(crate) mod sizes;
 mod upstreams;
 
 use std::{
@@ -16,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sandbar_api::SetBudget;
 use sandbar_gateway::{Settings, llm::Catalogue};
 use sandbar_policy::Sets;
 
@@ -39,6 +41,8 @@ pub(crate) struct Loaded {
     pub(crate) sets: Sets,
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) settings: Settings,
+    /// Of sessions that begin without a session above them, where neither request nor template says otherwise.
+    pub(crate) budget: SetBudget,
     /// What is wrong with the files now, each naming file, line, cause and fix.
     pub(crate) errors: Vec<String>,
 }
@@ -103,7 +107,7 @@ impl Config {
         let read = self.read();
         let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
         match read {
-            Ok(Read { texts, roots, sets, catalogue, settings }) => {
+            Ok(Read { texts, sets, gateway: Gateway { catalogue, settings, roots, budget } }) => {
                 // Other roots: what was seen before they were read says nothing about them.
                 seen.stamps = if roots == seen.roots { stamps } else { Vec::new() };
                 seen.roots = roots;
@@ -111,7 +115,7 @@ impl Config {
                 if changed || !loaded.errors.is_empty() {
                     let generation = loaded.generation + u64::from(changed);
                     let catalogue = Arc::new(catalogue);
-                    *loaded = Arc::new(Loaded { generation, sets, catalogue, settings, errors: Vec::new() });
+                    *loaded = Arc::new(Loaded { generation, sets, catalogue, settings, budget, errors: Vec::new() });
                 }
                 seen.texts = Some(texts);
             }
@@ -155,10 +159,10 @@ impl Config {
             Ok((text, read))
         });
         match (built_in, of_gateway, of_sets) {
-            (Ok(mut all), Ok((gateway, (catalogue, settings, roots))), Ok((sets, own))) => {
+            (Ok(mut all), Ok((text, gateway)), Ok((sets, own))) => {
                 all.extend(own);
-                let texts = Texts { gateway, sets, roots: settings.extra_roots.clone() };
-                Ok(Read { texts, roots, sets: all, catalogue, settings })
+                let texts = Texts { gateway: text, sets, roots: gateway.settings.extra_roots.clone() };
+                Ok(Read { texts, sets: all, gateway })
             }
             (built_in, gateway, sets) => {
                 let errors: [Option<Vec<String>>; 3] = [built_in.err(), gateway.err(), sets.err()];
@@ -170,10 +174,17 @@ impl Config {
 
 struct Read {
     texts: Texts,
-    roots: Option<PathBuf>,
     sets: Sets,
+    gateway: Gateway,
+}
+
+/// What `gateway.toml` says.
+struct Gateway {
     catalogue: Catalogue,
     settings: Settings,
+    /// The file of roots that the settings depend on.
+    roots: Option<PathBuf>,
+    budget: SetBudget,
 }
 
 pub(crate) fn told(path: &Path, mistake: &Mistake) -> String {
@@ -182,14 +193,21 @@ pub(crate) fn told(path: &Path, mistake: &Mistake) -> String {
     format!("{}{line}: {}{end}", path.display(), mistake.cause)
 }
 
-fn parse(text: &str, home: &Path) -> Result<(Catalogue, Settings, Option<PathBuf>), Vec<Mistake>> {
+fn parse(text: &str, home: &Path) -> Result<Gateway, Vec<Mistake>> {
     let document = Document::read(text).map_err(|mistake| vec![mistake])?;
     let (whole, mut mistakes) = (document.whole(), Vec::new());
-    mistakes.extend(whole.only(&["network", "upstream", "model", "alias"]).err());
+    mistakes.extend(whole.only(&["network", "upstream", "model", "alias", "budget"]).err());
     let (settings, roots) = network::read(&whole, home, &mut mistakes);
     let catalogue = upstreams::read(&whole, &mut mistakes);
+    let budget = whole.field("budget").map(|field| sizes::budget(&field)).transpose().unwrap_or_else(|mistake| {
+        mistakes.push(mistake);
+        None
+    });
     mistakes.sort_by_key(|mistake| mistake.line);
-    if mistakes.is_empty() { Ok((catalogue, settings, roots)) } else { Err(mistakes) }
+    match mistakes.is_empty() {
+        true => Ok(Gateway { catalogue, settings, roots, budget: budget.unwrap_or_default() }),
+        false => Err(mistakes),
+    }
 }
 
 #[cfg(test)]

@@ -185,12 +185,13 @@ impl Ledger {
         known.ok_or_else(|| Error::Missing(format!("session {session}")))
     }
 
-    /// Of a session that was made just now, by nobody above it: it has no limits and has used nothing.
-    pub(crate) fn born(&self, session: &SessionId) -> Option<Known> {
+    /// Of a session that was made just now, with nothing above it: it has used nothing.
+    pub(crate) fn born(&self, session: &SessionId, limits: &SetBudget) -> Option<Known> {
         {
             let mut books = self.books();
             if books.get(session).is_none() {
-                books.enter(session.clone(), Standing::default());
+                let limits = in_micros(limits);
+                books.enter(session.clone(), Standing { limits, ..Standing::default() });
             }
         }
         self.known(session)

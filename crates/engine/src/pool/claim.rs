@@ -62,7 +62,7 @@ async fn make_of(
     let late = fit(&mut new, &member);
     let spec = create::spec(&new.row.sandbox, &new.row.template);
     // Called `creating` until all of it is done, also where the record says `ready` at once.
-    let mut row = new.row.clone();
+    let (mut row, budget) = (new.row.clone(), new.budget.clone());
     row.sandbox.state = SandboxState::Creating;
     let claimed = Owner::new(inner, row, member.provider.clone(), gate);
     // Bound meanwhile only where nothing is known that could refuse the record: a member that was bound and then refused
@@ -94,7 +94,7 @@ async fn make_of(
     inner.registry.insert_name(&claimed.handle);
     inner.expiry.notify_one();
     // So that nothing has to be looked up when its gate is opened.
-    let _born = (!joins).then(|| inner.gates.ledger.born(&claimed.handle.session()));
+    let _born = (!joins).then(|| inner.gates.ledger.born(&claimed.handle.session(), &budget));
     let bound = match bound {
         Some(bound) => bound,
         None if late == Late::Nothing => Ok(()),

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use sandbar_api::{
     Event, Exit, HumanDuration, InstanceId, OutputRange, Process, ProcessId, ProcessState, Sandbox, SandboxId,
-    SandboxState, SessionId, Snapshot, SnapshotId, StateReason, Stream, Template, Token, TokenId,
+    SandboxState, SessionId, SetBudget, Snapshot, SnapshotId, StateReason, Stream, Template, Token, TokenId,
 };
 use sandbar_provider::Quarantine;
 use tokio::sync::watch;
@@ -120,6 +120,8 @@ pub struct NewSandbox {
     pub parent: Option<SessionId>,
     /// Of a new session (`SessionNameTaken` among those not deleted).
     pub marks: sessions::SessionMarks,
+    /// Of a new session: its own limits.
+    pub budget: SetBudget,
     pub owner: String,
     pub gate: gate::GateRow,
     pub key: Option<IdempotencyKey>,

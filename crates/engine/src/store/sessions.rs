@@ -53,6 +53,7 @@ pub struct NewSession {
     pub owner: String,
     pub marks: SessionMarks,
     pub agent: String,
+    pub limits: SetBudget,
     pub external: Option<External>,
     pub created_at: DateTime<Utc>,
 }

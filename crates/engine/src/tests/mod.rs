@@ -29,6 +29,7 @@ mod script;
 mod search;
 mod secrets;
 mod sessions;
+mod sizes;
 mod snapshots;
 mod terminals;
 mod transfers;

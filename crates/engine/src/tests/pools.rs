@@ -5,7 +5,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use sandbar_api::{Code, CreateSandbox, Pool, Problem, Sandbox, SandboxId, SandboxState, WorkspaceSource};
+use sandbar_api::{Code, CreateSandbox, Pool, Problem, Sandbox, SandboxId, SandboxState, SetBudget, WorkspaceSource};
 use sandbar_provider::{Error, Provider as _};
 
 use super::{Bed, Tested, exec, owner, soon};
@@ -314,7 +314,16 @@ async fn a_claim_that_was_cut_off_is_undone_by_the_next_server() -> Tested {
     let row = crate::store::SandboxRow { sandbox, template, lease: None };
     let gate = crate::store::suite::gate_row();
     let marks = SessionMarks::default();
-    let new = NewSandbox { row, new_session: false, parent: None, marks, owner: "socket".into(), gate, key: None };
+    let new = NewSandbox {
+        row,
+        new_session: false,
+        parent: None,
+        marks,
+        budget: SetBudget::default(),
+        owner: "socket".into(),
+        gate,
+        key: None,
+    };
     bed.engine.inner.store.claim_pool_member(new).await?;
     bed.restart().await?;
     assert!(bed.provider.get(&member).is_none());

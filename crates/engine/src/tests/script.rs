@@ -124,6 +124,11 @@ impl Scripted {
         lock(&self.sandboxes).iter().map(one).collect()
     }
 
+    /// What it was asked to make.
+    pub(super) fn spec_of(&self, id: &SandboxId) -> Option<Spec> {
+        lock(&self.specs).get(id.as_str()).cloned()
+    }
+
     pub(super) fn mark_of(&self, id: &str) -> Option<Mark> {
         lock(&self.marks).get(id).cloned()
     }

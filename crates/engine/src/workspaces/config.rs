@@ -3,13 +3,13 @@
 
 use std::{path::Path, time::Duration};
 
-use sandbar_api::{Code, HumanDuration, Idle, Problem, Template, check};
+use sandbar_api::{Code, HumanDuration, Idle, Limits, Problem, SetBudget, Template, check};
 
 use crate::{
     gate::config::{
         self,
         document::{Document, Field, Mistake, Read, Section},
-        file,
+        file, sizes,
     },
     templates,
 };
@@ -26,11 +26,19 @@ pub(crate) struct Plan {
     pub(crate) enabled: bool,
     ttl: Option<HumanDuration>,
     idle: Option<Idle>,
+    limits: Limits,
+    budget: SetBudget,
 }
 
 impl Plan {
+    /// Of a conversation of this agent, unless its template or the server says otherwise.
+    pub(crate) fn budget(&self, template: &Template) -> SetBudget {
+        self.budget.over(&template.budget)
+    }
+
     /// Gives the template what holds for workspaces made of it, and says how long each use puts their expiry off.
     pub(crate) fn shape(&self, template: &mut Template) -> HumanDuration {
+        template.limits = self.limits.over(&template.limits);
         if let Some(idle) = &self.idle {
             template.idle = idle.clone();
         } else if template.idle == Idle::default() {
@@ -47,6 +55,8 @@ struct Written {
     enabled: Option<bool>,
     ttl: Option<HumanDuration>,
     idle: Option<Idle>,
+    limits: Limits,
+    budget: SetBudget,
 }
 
 /// The agent's section, by its whole name or by what comes after its namespace; what that leaves open `[default]` says.
@@ -99,12 +109,14 @@ fn read(text: &str, agent: &str) -> Result<Plan, Vec<Mistake>> {
         enabled: own.enabled.or(default.enabled).unwrap_or(true),
         ttl: own.ttl.or(default.ttl),
         idle: own.idle.or(default.idle),
+        limits: own.limits.over(&default.limits),
+        budget: own.budget.over(&default.budget),
     })
 }
 
 fn section(field: &Field<'_>) -> Read<Written> {
     let section = field.section()?;
-    section.only(&["template", "enabled", "ttl", "idle"])?;
+    section.only(&["template", "enabled", "ttl", "idle", "limits", "budget"])?;
     let template = section.field("template").map(|field| match field.text()? {
         name if check::name(name).is_ok() => Ok(name.to_owned()),
         name => Err(field.bad(format!(
@@ -117,6 +129,8 @@ fn section(field: &Field<'_>) -> Read<Written> {
         enabled: section.field("enabled").map(|field| field.flag()).transpose()?,
         ttl: section.field("ttl").map(|field| duration(&field)).transpose()?,
         idle: section.field("idle").map(|field| idle(&field)).transpose()?,
+        limits: section.field("limits").map(|field| sizes::limits(&field)).transpose()?.unwrap_or_default(),
+        budget: section.field("budget").map(|field| sizes::budget(&field)).transpose()?.unwrap_or_default(),
     })
 }
 

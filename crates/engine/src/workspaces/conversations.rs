@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sandbar_api::{Code, Problem, Session, SessionId, check, workspace};
+use sandbar_api::{Code, Problem, Session, SessionId, SetBudget, check, workspace};
 
+use super::config;
 use crate::{
     Caller, Engine, Inner, clock, ids, problem,
     store::{
@@ -59,7 +60,9 @@ impl Engine {
             self.inner.usable(&agent).await?;
         }
         let marks = SessionMarks { name: new.name.clone(), labels: new.labels };
-        let row = NewSession { id, owner: caller.owner.clone(), marks, agent, external: external.clone(), created_at };
+        let limits = self.inner.budget_of(&agent).await?;
+        let owner = caller.owner.clone();
+        let row = NewSession { id, owner, marks, agent, limits, external: external.clone(), created_at };
         let row = match self.inner.store.create_session(row).await {
             Ok(Begun::New(row)) => row,
             Ok(Begun::Known(row)) => same_agent(row, asked.as_deref())?,
@@ -115,6 +118,13 @@ fn same_agent(row: SessionRow, asked: Option<&str>) -> Result<SessionRow, Proble
 }
 
 impl Inner {
+    /// What a conversation of this agent may use. A file that is wrong refuses: it might have stated less than none.
+    async fn budget_of(&self, agent: &str) -> Result<SetBudget, Problem> {
+        let plan = config::plan(&self.home, agent)?;
+        let template = self.template(&plan.template).await?;
+        Ok(plan.budget(&template).over(&self.gates.loaded().budget))
+    }
+
     /// One that is not deleted.
     async fn begun(&self, name: Option<&str>, external: Option<&External>) -> Result<Option<SessionRow>, Problem> {
         let known = match (name, external) {

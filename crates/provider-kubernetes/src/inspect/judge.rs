@@ -100,7 +100,7 @@ fn seen(layer: Layer, spec: &Spec, facts: &Facts, view: &View) -> (bool, String)
             (limit.is_some() && limit <= wanted, format!("the control group allows {}", facts.get("limit.memory")))
         }
         Layer::Cpu => {
-            let (limit, wanted) = (processors(facts.get("limit.cpu")), spec.limits.cpu);
+            let (limit, wanted) = (processors(facts.get("limit.cpu")), spec.limits.cpus);
             let within = limit.zip(wanted).is_some_and(|(limit, wanted)| limit <= wanted + ROUNDING);
             (within, format!("the control group allows {} (quota and period)", facts.get("limit.cpu")))
         }
@@ -236,7 +236,7 @@ mod tests {
         facts.0.retain(|_, value| !value.is_empty());
         let limits = Limits {
             memory: Some(HumanSize(1 << 20)),
-            cpu: Some(1.5),
+            cpus: Some(1.5),
             tmpfs: Some(HumanSize(1 << 20)),
             disk: Some(HumanSize(1 << 30)),
             open_files: Some(64),

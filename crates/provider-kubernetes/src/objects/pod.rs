@@ -132,7 +132,7 @@ fn resources(limits: &Limits) -> Option<ResourceRequirements> {
     if let Some(memory) = limits.memory {
         bounds.insert("memory".to_owned(), bytes(memory.0));
     }
-    if let Some(cpu) = limits.cpu {
+    if let Some(cpu) = limits.cpus {
         bounds.insert("cpu".to_owned(), Quantity(format!("{}m", (cpu * 1000.0).ceil())));
     }
     (!bounds.is_empty()).then(|| ResourceRequirements {

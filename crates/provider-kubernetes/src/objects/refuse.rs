@@ -77,9 +77,9 @@ fn limits(spec: &Spec) -> Result<(), Error> {
             "Use `storage = \"persistent\"`, whose volume has a size, or leave `limits.disk` out.",
         );
     }
-    match spec.limits.cpu {
+    match spec.limits.cpus {
         Some(cpu) if !cpu.is_finite() || cpu <= 0.0 => {
-            Err(template(format!("`limits.cpu = {cpu}`"), "that is no amount of processors", "Use for example 1.5."))
+            Err(template(format!("`limits.cpus = {cpu}`"), "that is no amount of processors", "Use for example 1.5."))
         }
         _ => Ok(()),
     }

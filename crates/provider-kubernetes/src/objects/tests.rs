@@ -84,7 +84,7 @@ fn nothing_goes_out_and_only_the_server_comes_in() {
 fn limits_are_the_containers_and_the_volumes() {
     let limits = Limits {
         memory: Some(HumanSize(512 << 20)),
-        cpu: Some(1.5),
+        cpus: Some(1.5),
         tmpfs: Some(HumanSize(64 << 20)),
         disk: Some(HumanSize(1 << 30)),
         open_files: Some(256),
@@ -168,8 +168,8 @@ fn what_a_pod_cannot_be_is_refused_with_a_fix() {
         Spec { root: Root::Image { path: "/image".into() }, ..plain.clone() },
         Spec { root: Root::Oci { image: String::new() }, ..plain.clone() },
         Spec { root: Root::Oci { image: "two words".into() }, ..plain },
-        limit(Limits { cpu: Some(-1.0), ..Limits::default() }),
-        limit(Limits { cpu: Some(f64::NAN), ..Limits::default() }),
+        limit(Limits { cpus: Some(-1.0), ..Limits::default() }),
+        limit(Limits { cpus: Some(f64::NAN), ..Limits::default() }),
     ];
     for spec in bad {
         match Blueprint::of(&spec, &settings()) {

@@ -48,7 +48,7 @@ async fn stated_limits_are_seen_inside(cluster: &Cluster) -> Outcome {
     let provider = cluster.open().await?;
     let limits = Limits {
         memory: Some(HumanSize(128 << 20)),
-        cpu: Some(0.5),
+        cpus: Some(0.5),
         open_files: Some(200),
         tmpfs: Some(HumanSize(8 << 20)),
         ..Limits::default()

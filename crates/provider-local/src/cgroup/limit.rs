@@ -16,7 +16,7 @@ pub(crate) fn wanted(limits: &Limits) -> Vec<(Controller, String)> {
     let processes = limits.processes.map(|processes| (Controller::Processes, processes.to_string()));
     // At least a millisecond, which is the least that the kernel takes.
     let quota = |cpu: f64| ((cpu * PERIOD as f64) as u64).max(1000);
-    let cpu = limits.cpu.map(|cpu| (Controller::Cpu, quota(cpu).to_string()));
+    let cpu = limits.cpus.map(|cpu| (Controller::Cpu, quota(cpu).to_string()));
     memory.into_iter().chain(processes).chain(cpu).collect()
 }
 
@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn only_what_is_stated_is_wanted() {
         assert!(wanted(&Limits::default()).is_empty());
-        let limits = Limits { cpu: Some(1.5), processes: Some(64), ..Limits::default() };
+        let limits = Limits { cpus: Some(1.5), processes: Some(64), ..Limits::default() };
         assert_eq!(wanted(&limits), [(Controller::Processes, "64".into()), (Controller::Cpu, "150000".into())]);
-        let tiny = Limits { cpu: Some(0.0001), ..Limits::default() };
+        let tiny = Limits { cpus: Some(0.0001), ..Limits::default() };
         assert_eq!(wanted(&tiny), [(Controller::Cpu, "1000".into())]);
     }
 }

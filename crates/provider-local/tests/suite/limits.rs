@@ -87,7 +87,7 @@ async fn a_limit_that_cannot_be_enforced_is_refused(home: &Home) -> Outcome {
 }
 
 async fn a_memory_bomb_is_counted(home: &Home) -> Outcome {
-    let spec = limited("memory", Limits { memory: Some(HumanSize(32 << 20)), cpu: Some(1.0), ..Limits::default() });
+    let spec = limited("memory", Limits { memory: Some(HumanSize(32 << 20)), cpus: Some(1.0), ..Limits::default() });
     let (provider, guest) = started(home, &spec).await?;
     for layer in [Layer::Memory, Layer::Cpu] {
         holds(&*provider, &spec, layer).await?;

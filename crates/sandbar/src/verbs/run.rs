@@ -7,6 +7,7 @@ use crate::{
     context::Context,
     exit::Failure,
     private::Private,
+    sizes::Sizes,
     spinner, terminal,
     terminal::Signals,
     up,
@@ -44,6 +45,9 @@ pub(crate) struct Run {
     /// Nobody can be asked here: what the template asks about is denied.
     #[arg(long, value_name = "RULE", value_parser = rule)]
     pub allow: Vec<String>,
+
+    #[command(flatten)]
+    pub sizes: Sizes,
 
     /// Standard input is always forwarded; taken for the habit of typing -it
     #[arg(short, long, hide = true)]
@@ -88,6 +92,8 @@ async fn run_in(private: &Private, args: Run, context: &Context, signals: &mut S
         template: args.template,
         workspace: source(args.workspace.as_ref())?,
         network: NetworkPolicy { allow: args.allow, ..NetworkPolicy::default() },
+        limits: args.sizes.limits(),
+        budget: args.sizes.budget(),
         ..CreateSandbox::default()
     };
     let client = &private.client;

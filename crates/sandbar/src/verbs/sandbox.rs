@@ -15,6 +15,7 @@ use crate::{
     copy,
     exit::{self, Failure},
     print::{Printer, Style},
+    sizes::Sizes,
     spinner, table,
     text::{self, inert},
 };
@@ -29,6 +30,7 @@ Examples:
   sandbar create --workspace .           work on a copy of this directory
   sandbar create --workspace .:rw        work in this directory itself
   sandbar create --from before-upgrade   with the files of a snapshot
+  sandbar create --memory 4GiB --cpus 2 --usd 5
   sandbar create --allow @github --allow 'api.example.org GET' --secret GITHUB_TOKEN
   id=$(sandbar create) && sandbar exec $id -- make test")]
 pub(crate) struct Create {
@@ -87,6 +89,9 @@ pub(crate) struct SandboxOptions {
     #[arg(long = "secret", value_name = "NAME")]
     pub secrets: Vec<String>,
 
+    #[command(flatten)]
+    pub sizes: Sizes,
+
     /// Let it spend the budget of this session too: its id or name, or the id or name of a sandbox of it
     #[arg(long, value_name = "SESSION|SANDBOX")]
     pub parent: Option<String>,
@@ -106,6 +111,8 @@ impl SandboxOptions {
             parent,
             network: NetworkPolicy { allow: self.allow, ask: self.ask, deny: self.deny },
             secrets: self.secrets,
+            limits: self.sizes.limits(),
+            budget: self.sizes.budget(),
             ..CreateSandbox::default()
         })
     }

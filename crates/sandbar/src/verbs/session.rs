@@ -162,7 +162,7 @@ async fn new(args: New, context: &Context) -> Result<u8, Failure> {
     let client = context.client()?;
     let (print, begin) = (context.print, Instant::now());
     let workspace = args.options.workspace.clone();
-    let CreateSandbox { env, ttl, workspace: source, parent, network, secrets, .. } =
+    let CreateSandbox { env, ttl, workspace: source, parent, network, secrets, limits, budget, .. } =
         args.options.request(&client).await?;
     let command = (!args.command.is_empty()).then_some(args.command);
     let terminal = command.as_ref().map(|_| terminal::size());
@@ -180,6 +180,8 @@ async fn new(args: New, context: &Context) -> Result<u8, Failure> {
         env,
         ttl,
         workspace: source,
+        limits,
+        budget,
     };
     let attaches = request.command.is_some() && !args.detach;
     // What is copied has to be there before the command looks for it.

@@ -140,10 +140,10 @@ fn bounds(template: &Recipe) -> Vec<(&'static str, String)> {
 
 fn limits(limits: &Limits) -> String {
     // By name, so that a new limit cannot be forgotten here.
-    let Limits { memory, cpu, processes, open_files, tmpfs, disk, output, wall_time } = limits;
+    let Limits { memory, cpus, processes, open_files, tmpfs, disk, output, wall_time } = limits;
     stated([
         ("memory", memory.map(|size| size.to_string())),
-        ("cpu", cpu.map(|cpus| cpus.to_string())),
+        ("cpus", cpus.map(|cpus| cpus.to_string())),
         ("processes", processes.map(|count| count.to_string())),
         ("open files", open_files.map(|count| count.to_string())),
         ("tmpfs", tmpfs.map(|size| size.to_string())),
@@ -193,7 +193,7 @@ mod tests {
     fn what_is_stated_is_shown_and_nothing_else() -> Result<(), (u8, String)> {
         let text = "profile = \"hardened\"\n[limits]\nmemory = \"512MiB\"\ncpu = 1.5\n[idle]\npause_after = \"10m\"\n[layers]\nusers = \"required\"\n";
         let shown = table::fields(bounds(&checked("a.toml", text)?));
-        let want = "profile: hardened\nbut:     users required\nuser:    agent\nlimits:  memory 512MiB, cpu 1.5\nidle:    pause after 10m";
+        let want = "profile: hardened\nbut:     users required\nuser:    agent\nlimits:  memory 512MiB, cpus 1.5\nidle:    pause after 10m";
         assert_eq!(shown, want);
         let served = "skills = \"/srv/skills\"\n[runtimes.sandboxd]\n[runtimes.legacy]\n";
         let want = "skills:   /srv/skills\nruntimes: sandboxd gRPC 9090 REST 8080, legacy 8888";

@@ -3,8 +3,9 @@
 use chrono::{DateTime, Utc};
 use prost_types::Timestamp;
 use sandbar_api::{
-    Code, Control, Entry, EntryKind, Exit, ExitReason, HumanDuration, NetworkPolicy, OutputChunk, Problem, Process,
-    ProcessState, Restart, Sandbox, SandboxState, Session, SessionState, Stream, TerminalSize, WorkspaceSource,
+    Code, Control, Entry, EntryKind, Exit, ExitReason, HumanDuration, HumanSize, Limits, NetworkPolicy, OutputChunk,
+    Problem, Process, ProcessState, Restart, Sandbox, SandboxState, Session, SessionState, SetBudget, Stream,
+    TerminalSize, WorkspaceSource,
 };
 use sandbar_engine::Hit;
 use std::{fmt::Display, str::FromStr};
@@ -59,6 +60,26 @@ pub(super) fn sized(given: Option<proto::TerminalSize>) -> Result<TerminalSize, 
 pub(super) fn network(policy: Option<proto::NetworkPolicy>) -> NetworkPolicy {
     let proto::NetworkPolicy { allow, ask, deny } = policy.unwrap_or_default();
     NetworkPolicy { allow, ask, deny }
+}
+
+pub(super) fn limits(limits: Option<proto::Limits>) -> Result<Limits, Status> {
+    let size = |bytes: Option<u64>| bytes.map(HumanSize);
+    let limits = limits.unwrap_or_default();
+    Ok(Limits {
+        memory: size(limits.memory),
+        cpus: limits.cpus,
+        processes: limits.processes,
+        open_files: limits.open_files,
+        tmpfs: size(limits.tmpfs),
+        disk: size(limits.disk),
+        output: size(limits.output),
+        wall_time: duration(limits.wall_time)?,
+    })
+}
+
+pub(super) fn budget(limits: Option<proto::BudgetLimits>) -> SetBudget {
+    let proto::BudgetLimits { tokens, usd, per_minute } = limits.unwrap_or_default();
+    SetBudget { tokens, usd, per_minute }
 }
 
 pub(super) fn workspace_from(source: Option<proto::WorkspaceSource>) -> WorkspaceSource {

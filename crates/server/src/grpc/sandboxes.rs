@@ -45,6 +45,8 @@ impl Sandboxes for Desk {
             parent: id(asked.parent)?,
             network: convert::network(asked.network),
             secrets: asked.secrets,
+            limits: convert::limits(asked.limits)?,
+            budget: convert::budget(asked.budget),
         };
         let outcome = self.engine().create(&caller, wanted, key).await.map_err(status::of)?;
         Ok(made(sandbox(outcome.sandbox), outcome.replayed))

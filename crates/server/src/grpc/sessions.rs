@@ -38,6 +38,8 @@ impl Sessions for Desk {
             env: asked.env,
             ttl: duration(asked.ttl)?,
             workspace: convert::workspace_from(asked.workspace),
+            limits: convert::limits(asked.limits)?,
+            budget: convert::budget(asked.budget),
         };
         let SessionOutcome { session: begun, replayed } =
             self.engine().create_session(&caller, wanted, key).await.map_err(status::of)?;

@@ -54,7 +54,7 @@ const ROOTS: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE----
 
 fn read(text: &str, home: &Path) -> (Catalogue, Settings) {
     match parse(text, home) {
-        Ok((catalogue, settings, _)) => (catalogue, settings),
+        Ok(Gateway { catalogue, settings, .. }) => (catalogue, settings),
         Err(mistakes) => panic!("{mistakes:?}"),
     }
 }

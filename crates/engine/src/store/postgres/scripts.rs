@@ -21,8 +21,8 @@ pub(super) const BIRTH: &str = "
         SELECT 2, 0 WHERE $25 = 1 AND NOT EXISTS (SELECT 1 FROM pool_members WHERE id = $1)),
     taken AS (DELETE FROM pool_members WHERE $25 = 1 AND id = $1),
     session AS (
-        INSERT INTO sessions (id, owner, created_at, parent, name, labels)
-        SELECT $3, $16, $12, $27, $32, $33 WHERE $17 = 1),
+        INSERT INTO sessions (id, owner, created_at, parent, name, labels, budget)
+        SELECT $3, $16, $12, $27, $32, $33, $35 WHERE $17 = 1),
     sandbox AS (
         INSERT INTO sandboxes (id, name, session, state, reason, template_name, template, provider, labels, env,
                                workspace, created_at, changed_at, expires_at, from_snapshot, lease)

@@ -3,6 +3,7 @@
 
 use chrono::SubsecRound as _;
 use sandbar_api::{SandboxId, SandboxState};
+use serde_json::json;
 use sqlx::Row as _;
 
 use super::{
@@ -29,7 +30,7 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox, of: O
     {
         return Ok(Created::Replayed(row));
     }
-    let NewSandbox { mut row, new_session, parent, marks, owner, gate, key } = new;
+    let NewSandbox { mut row, new_session, parent, marks, budget, owner, gate, key } = new;
     let sandbox = &mut row.sandbox;
     // As it will be read back.
     sandbox.created_at = sandbox.created_at.trunc_subsecs(6);
@@ -42,6 +43,11 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox, of: O
         if joined.ok_or_else(|| Error::Missing(format!("session {session}")))?.deleted_at.is_some() {
             return Err(Error::SessionEnded(session.clone()));
         }
+    }
+    let limits = (!budget.is_empty()).then(|| columns::json(&budget)).transpose()?;
+    let mut begun = sessions::told(&sandbox.session, &owner, &marks, parent.as_ref());
+    if !budget.is_empty() {
+        begun["limits"] = json!(budget);
     }
     let mut created = told(sandbox);
     if of == Of::Member {
@@ -66,7 +72,7 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox, of: O
         .bind(text(&owner))
         .bind(i64::from(new_session))
         .bind(transaction.now.timestamp_micros())
-        .bind(columns::json(&sessions::told(&sandbox.session, &owner, &marks, parent.as_ref()))?)
+        .bind(columns::json(&begun)?)
         .bind(key.as_ref().map(|key| text(&key.key)))
         .bind(key.as_ref().map(|key| key.digest.as_slice()))
         .bind(columns::json(&created)?)
@@ -81,7 +87,8 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSandbox, of: O
         .bind(gate.key.as_slice())
         .bind(marks.name.as_deref().map(text))
         .bind(columns::labels(&marks.labels)?)
-        .bind(row.lease.map(|lease| i64::try_from(lease.0.as_millis()).unwrap_or(i64::MAX)));
+        .bind(row.lease.map(|lease| i64::try_from(lease.0.as_millis()).unwrap_or(i64::MAX)))
+        .bind(limits);
     // All rows rather than the first: the script has to run to its end.
     let seq = script.fetch_all(&mut transaction.connection).await.map_err(|error| {
         if fault::not_unique(&error, "sandboxes.name") {

@@ -1,8 +1,8 @@
 //! Sessions that come to be without a sandbox: begun, found by their user's id, forgotten.
 
 use chrono::{DateTime, SubsecRound as _, Utc};
-use sandbar_api::{SessionId, SetBudget};
-use serde_json::Value;
+use sandbar_api::SessionId;
+use serde_json::{Value, json};
 use sqlx::Row as _;
 
 use super::{
@@ -18,8 +18,8 @@ use crate::store::{
 };
 
 const INSERT: &str = "
-    INSERT INTO sessions (id, owner, created_at, name, labels, agent, \"user\", external, used_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $3)";
+    INSERT INTO sessions (id, owner, created_at, name, labels, agent, \"user\", external, used_at, budget)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $3, $9)";
 
 pub(super) async fn create(transaction: &mut Transaction, new: NewSession) -> Result<Begun> {
     if let Some(external) = &new.external
@@ -40,6 +40,7 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSession) -> Re
         .bind(text(&new.agent))
         .bind(external.map(|external| text(&external.user)))
         .bind(external.map(|external| text(&external.id)))
+        .bind((!new.limits.is_empty()).then(|| columns::json(&new.limits)).transpose()?)
         .execute(&mut transaction.connection)
         .await;
     inserted.map_err(|error| match fault::not_unique(&error, "sessions.name") {
@@ -52,7 +53,7 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSession) -> Re
         owner: new.owner,
         marks: new.marks,
         parent: None,
-        limits: SetBudget::default(),
+        limits: new.limits,
         model: None,
         conversation: Some(conversation),
         created_at,
@@ -60,6 +61,9 @@ pub(super) async fn create(transaction: &mut Transaction, new: NewSession) -> Re
     };
     let mut data = sessions::told(&row.id, &row.owner, &row.marks, None);
     tell(&mut data, row.conversation.as_ref());
+    if !row.limits.is_empty() {
+        data["limits"] = json!(row.limits);
+    }
     transaction.append(NewEvent { kind: "session.created", sandbox: None, process: None, data }).await?;
     Ok(Begun::New(row))
 }

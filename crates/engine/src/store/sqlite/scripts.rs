@@ -25,7 +25,8 @@ pub(super) const BIRTH: &str = "
     INSERT INTO event_counter (one, seq) SELECT 2, 0 WHERE $25 AND NOT EXISTS (SELECT 1 FROM pool_members WHERE id = $1);
     DELETE FROM pool_members WHERE $25 AND id = $1;
 
-    INSERT INTO sessions (id, owner, created_at, parent, name, labels) SELECT $3, $16, $12, $27, $32, $33 WHERE $17;
+    INSERT INTO sessions (id, owner, created_at, parent, name, labels, budget)
+    SELECT $3, $16, $12, $27, $32, $33, $35 WHERE $17;
     INSERT INTO sandboxes (id, name, session, state, reason, template_name, template, provider, labels, env,
                            workspace, created_at, changed_at, expires_at, from_snapshot, lease)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $34);

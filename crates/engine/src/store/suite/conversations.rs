@@ -1,7 +1,7 @@
 //! Sessions that are there before they have a sandbox; and what their workspaces have: a token, a lease.
 
 use chrono::TimeDelta;
-use sandbar_api::{HumanDuration, Role, SandboxState, SessionId, Token, TokenId};
+use sandbar_api::{HumanDuration, Role, SandboxState, SessionId, SetBudget, Token, TokenId};
 use serde_json::json;
 
 use super::{Home, Outcome, all_events, kinds, new_sandbox, next, now};
@@ -16,6 +16,7 @@ fn new(user: &str, id: &str) -> NewSession {
         id: SessionId::from_parts(millis, random),
         owner: "socket".into(),
         marks: SessionMarks::default(),
+        limits: SetBudget::default(),
         agent: "ns/coder".into(),
         external: Some(External { user: user.into(), id: id.into() }),
         created_at: now(),

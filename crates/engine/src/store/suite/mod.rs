@@ -30,8 +30,8 @@ use std::{
 use bytes::Bytes;
 use chrono::{DateTime, SubsecRound as _, Utc};
 use sandbar_api::{
-    Event, OutputRange, Process, ProcessId, ProcessState, Sandbox, SandboxId, SandboxState, SessionId, Stream,
-    Template, WorkspaceSource,
+    Event, OutputRange, Process, ProcessId, ProcessState, Sandbox, SandboxId, SandboxState, SessionId, SetBudget,
+    Stream, Template, WorkspaceSource,
 };
 
 use super::{
@@ -174,6 +174,7 @@ pub(crate) fn new_sandbox(name: &str) -> NewSandbox {
         new_session: true,
         parent: None,
         marks: SessionMarks::default(),
+        budget: SetBudget::default(),
         owner: OWNER_SOCKET.into(),
         gate: gate_row(),
         key: None,
