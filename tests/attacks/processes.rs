@@ -65,6 +65,9 @@ pub(crate) fn all() -> Vec<Attack> {
             "(echo 1000 > /proc/1/oom_score_adj) 2>/dev/null && echo escaped: set || echo contained: refused",
             Unshared,
         ),
+        shell("lower_oom_score", LOWER, Control::Without(&["landlock"])),
+        shell("lower_oom_score", LOWER, Control::Without(&["landlock"])).by_root(),
+        doing("oom_scores", act!(oom_scores), Control::Act("without Landlock, not below the guest", act!(oom_lowered))),
         shell(
             "cgroups",
             "if [ -d /sys/fs/cgroup ] && ls /sys/fs/cgroup >/dev/null 2>&1 || grep -q cgroup /proc/self/mountinfo; then echo escaped: mounted; else echo contained: none is mounted; fi",
@@ -72,6 +75,48 @@ pub(crate) fn all() -> Vec<Attack> {
         ),
         doing("impersonating_the_guest", act!(impersonate), Control::Act("on the host", act!(host_socket))),
     ]
+}
+
+/// By one: what the kernel kills first could make it kill others.
+const LOWER: &str = "own=$(cat /proc/self/oom_score_adj)
+(echo $((own - 1)) > /proc/self/oom_score_adj && echo escaped: from $own to $(cat /proc/self/oom_score_adj)) 2>/dev/null || echo contained: refused at $own";
+
+/// Of the server and of a workload as the host sees them, and below which none inside can get, whatever its fence.
+async fn oom_scores(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let server = std::fs::read_to_string(format!("/proc/{}/oom_score_adj", stage.server.pid()))?;
+    let server: i16 = server.trim().parse()?;
+    let workload: i16 = stage.sh(target, "cat /proc/self/oom_score_adj").await?.stdout.trim().parse()?;
+    if workload <= server {
+        return Ok(Finding::escaped(format!("a workload has {workload}, the server {server}")));
+    }
+    if server >= 0 {
+        return Ok(Finding::contained(format!(
+            "a workload has {workload}, the server {server}, which it may not lower"
+        )));
+    }
+    let lowest = lowered(stage, target, 0).await?;
+    Ok(match lowest > 0 {
+        true => {
+            Finding::contained(format!("a workload has {workload} and cannot get below {lowest}, the server {server}"))
+        }
+        false => Finding::escaped(format!("a workload has made it {lowest}, the server has {server}")),
+    })
+}
+
+/// What a workload without Landlock has after it tried to have no more than that.
+async fn lowered(stage: &Stage, target: &Target, least: i16) -> Outcome<i16> {
+    let open = stage.target(target.profile, &recipe(target.profile, "", &["landlock"])).await?;
+    let script = format!(
+        "own=/proc/$$/oom_score_adj
+        while [ $(cat $own) -gt {least} ] && echo $(($(cat $own) - 50)) > $own; do :; done 2>/dev/null
+        cat $own"
+    );
+    Ok(stage.sh(&open, &script).await?.stdout.trim().parse()?)
+}
+
+async fn oom_lowered(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let got = lowered(stage, target, 500).await?;
+    Ok(if got <= 500 { Finding::escaped(format!("it has {got}")) } else { Finding::contained(format!("it has {got}")) })
 }
 
 async fn own_priority(stage: &Stage, target: &Target) -> Outcome<Finding> {

@@ -21,7 +21,9 @@ use tokio::{
 
 use crate::{
     files::{self, Errand},
-    minder, probe,
+    minder,
+    oom::OomScores,
+    probe,
     protocol::ProbeRequest,
     sys, tree,
     workload::Workload,
@@ -87,6 +89,7 @@ const EMPTY_SCANS: u32 = 2;
 pub(crate) struct Parent {
     requests: mpsc::Receiver<Request>,
     workload: Workload,
+    oom: Option<OomScores>,
     signals: AsyncFd<OwnedFd>,
     children: HashMap<i32, Known>,
     /// How many more empty scans end the sweep; zero when there is none.
@@ -104,10 +107,11 @@ struct Known {
 
 impl Parent {
     /// SIGCHLD must be blocked.
-    pub(crate) fn new(workload: Workload) -> io::Result<(Self, Forker)> {
+    pub(crate) fn new(workload: Workload, oom: Option<OomScores>) -> io::Result<(Self, Forker)> {
         let (requests, receiver) = mpsc::channel(WAITING_REQUESTS);
         let signals = sys::watch(sys::child_signals()?, Interest::READABLE)?;
-        let parent = Self { requests: receiver, workload, signals, children: HashMap::new(), sweep: 0, trim: None };
+        let children = HashMap::new();
+        let parent = Self { requests: receiver, workload, oom, signals, children, sweep: 0, trim: None };
         Ok((parent, Forker { requests }))
     }
 
@@ -147,13 +151,16 @@ impl Parent {
 
     fn fork(&mut self, task: Task) -> io::Result<Child> {
         let minder = matches!(task, Task::Mind(_));
-        let forked = match &task {
-            Task::Probe(..) => self.workload.fork().map_err(|failure| io::Error::from_raw_os_error(failure.errno))?,
-            Task::Mind(_) | Task::Work(_) => sys::fork()?,
+        let workload = &self.workload;
+        let probe = || workload.fork().map_err(|failure| io::Error::from_raw_os_error(failure.errno));
+        let forked = match (&task, &self.oom) {
+            (Task::Probe(..), Some(oom)) => oom.fork(probe)?,
+            (Task::Probe(..), None) => probe()?,
+            (Task::Mind(_), Some(oom)) => oom.fork(sys::fork)?,
+            (Task::Mind(_), None) | (Task::Work(_), _) => sys::fork()?,
         };
         match forked {
             sys::Forked::Child => {
-                let workload = &self.workload;
                 // Unwinding further would run the guest's own tasks a second time.
                 let code = catch_unwind(AssertUnwindSafe(|| match task {
                     Task::Mind(plan) => minder::run(*plan, workload),

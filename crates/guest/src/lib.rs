@@ -23,6 +23,7 @@ mod leader;
 mod link;
 mod look;
 mod minder;
+mod oom;
 mod outlet;
 mod probe;
 mod process;
@@ -62,6 +63,7 @@ use crate::{
 
 pub use crate::entrance::Entrance;
 pub use crate::gate::Gate;
+pub use crate::oom::OomScores;
 pub use crate::workload::{Apply, Confine, Group};
 
 /// Everything the guest is told by whoever made the sandbox.
@@ -84,6 +86,8 @@ pub struct Setup {
     pub confine: Box<dyn Confine>,
     /// Where workload processes are counted, limited and frozen.
     pub group: Option<Group>,
+    /// None, where somebody else says who dies first when memory is short.
+    pub oom: Option<OomScores>,
     /// The way out, if there is one.
     pub gate: Option<Gate>,
     /// Where programs find the certificates to trust; opened before any workload could replace it.
@@ -130,7 +134,7 @@ pub fn serve(setup: Setup) -> Result<(), Box<dyn std::error::Error>> {
         .max_io_events_per_tick(EVENTS_PER_TICK)
         .build()?;
     runtime.block_on(async {
-        let (parent, forker) = Parent::new(Workload { group: setup.group, confine: setup.confine })?;
+        let (parent, forker) = Parent::new(Workload { group: setup.group, confine: setup.confine }, setup.oom)?;
         let user = User { uid: setup.uid, gid: setup.gid, name: setup.user, home: setup.home, env: setup.env };
         let table = Arc::new(Table::new(forker.clone(), Arc::new(user)));
         let runtimes = Arc::new(Runtimes::default());

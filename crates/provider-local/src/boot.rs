@@ -57,10 +57,11 @@ pub(crate) fn run(boot: Boot<'_>) -> ! {
     if sys::keep_only(&kept).is_err() {
         sys::exit(1);
     }
-    let Ok(Some((Go, trees))) = frame::receive(&boot.go) else {
+    let Ok(Some((Go { oom }, mut trees))) = frame::receive(&boot.go) else {
         // The parent failed, and has told its reason itself.
         sys::exit(1);
     };
+    let oom = oom.filter(|_| !trees.is_empty()).map(|scores| scores.of_guest(trees.remove(0)));
     let Boot { launch, listener, handout, go, status, fence, group } = boot;
     drop(go);
     match build(&launch, trees, fence) {
@@ -85,6 +86,7 @@ pub(crate) fn run(boot: Boot<'_>) -> ! {
                 env: BTreeMap::new(),
                 confine,
                 group,
+                oom,
                 gate: Some(sandbar_guest::Gate::Handed { listener: gate, handout }),
                 trust: Some(trust),
                 runtimes: None,

@@ -24,6 +24,7 @@ use crate::{
     frame, guest_pid, idmap,
     launch::{Bind, Go, Keep, Launch, RootKind, Told},
     launcher::{GATE, SOCKET, tell},
+    oom::Scores,
     step::{Failure, Step},
     sys::{self, Cloned, NotCloned},
     uids::Uids,
@@ -83,7 +84,7 @@ fn incomplete() -> Failure {
     Failure { step: Step::Listen, errno: None, detail: "receive the descriptors of a request".into() }
 }
 
-pub(crate) fn guest(launch: Launch, fds: Vec<OwnedFd>, fence: &Fence) -> Result<Forked, Failure> {
+pub(crate) fn guest(launch: Launch, fds: Vec<OwnedFd>, fence: &Fence, oom: Option<Scores>) -> Result<Forked, Failure> {
     let parts = Parts::take(&launch, fds).ok_or_else(incomplete)?;
     // The guest inherits this as its working directory, translated into its own mount namespace; a descriptor would
     // stay in ours, where it may not mount.
@@ -114,8 +115,10 @@ pub(crate) fn guest(launch: Launch, fds: Vec<OwnedFd>, fence: &Fence) -> Result<
     };
     drop((theirs, status, listener, handout));
     let prepared = prepare(pid, &launch, &parts).and_then(|trees| {
-        let trees: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
-        frame::send(&ours, &Go, &trees).map_err(Failure::at(Step::UidMap, "let the guest go"))
+        let file = oom.and_then(|_| Scores::file_of(pid).ok());
+        let go = Go { oom: oom.filter(|_| file.is_some()) };
+        let fds: Vec<_> = file.iter().chain(&trees).map(AsFd::as_fd).collect();
+        frame::send(&ours, &go, &fds).map_err(Failure::at(Step::UidMap, "let the guest go"))
     });
     if let Err(failure) = prepared {
         rustix::process::pidfd_send_signal(&pidfd, Signal::KILL).ok();

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use sandbar_api::{Layer, Requirement, SandboxId, User};
 use serde::{Deserialize, Serialize};
 
-use crate::{bound::Bound, cgroup::Shape, directory::Data, fence::Wanted, step::Failure, uids::Uids};
+use crate::{bound::Bound, cgroup::Shape, directory::Data, fence::Wanted, oom::Scores, step::Failure, uids::Uids};
 
 /// Each is carried out by a fork of the launcher, which tells on a pipe how it went.
 #[derive(Debug, Serialize, Deserialize)]
@@ -95,6 +95,8 @@ pub(crate) enum Told {
     Failed(Failure),
 }
 
-/// What the launcher tells the booting guest; comes with the trees of its view.
+/// What the launcher tells the booting guest; comes with the file of its scores, if it has any, and the trees of its view.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Go;
+pub(crate) struct Go {
+    pub oom: Option<Scores>,
+}

@@ -15,6 +15,7 @@ use crate::{
     fence::Fence,
     fork, frame,
     launch::{Reply, Request, Told},
+    oom::Scores,
     remove,
     step::Failure,
     sys,
@@ -58,9 +59,11 @@ fn serve(control: &OwnedFd, mut children: Option<&mut Vec<OwnedFd>>) -> io::Resu
     // Ctrl-C in the server's terminal is the server's business.
     rustix::process::setsid().ok();
     let fence = Fence::compile().map_err(io::Error::other)?;
+    // Where /proc is read-only, somebody else has decided who dies first.
+    let oom = Scores::take().ok();
     while let Some((request, fds)) = frame::receive::<Request>(control)? {
         let forked = match request {
-            Request::Launch(launch) => fork::guest(*launch, fds, &fence),
+            Request::Launch(launch) => fork::guest(*launch, fds, &fence, oom),
             Request::Bind(bind) => fork::bind(*bind, fds),
             Request::Keep(keep) => fork::keep(&keep, fds),
         };

@@ -29,6 +29,7 @@ mod layer;
 mod life;
 mod local;
 mod mount;
+mod oom;
 mod ownership;
 mod plan;
 pub mod pod;
@@ -42,6 +43,7 @@ mod uids;
 mod view;
 
 pub use local::{Lifetime, Local};
+pub use oom::spare_server;
 
 /// `argv[0]` of the re-execution that becomes the launcher.
 pub const LAUNCHER_NAME: &str = "sandbar-launcher";

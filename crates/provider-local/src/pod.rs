@@ -114,6 +114,7 @@ fn prepare(settings: Settings) -> Result<Setup, Error> {
         env,
         confine,
         group: None,
+        oom: None,
         gate,
         trust,
         runtimes,

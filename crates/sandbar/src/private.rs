@@ -45,6 +45,7 @@ impl Private {
             }
         }
         up::raise_descriptors();
+        sandbar_provider_local::spare_server();
         let config =
             Config { home: home.clone(), providers: vec![Arc::new(local.clone())], asks: false, ..Config::default() };
         let engine = Engine::open(config)

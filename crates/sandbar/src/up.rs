@@ -118,6 +118,7 @@ pub(crate) fn up(args: &Up, context: &Context) -> Result<u8, Failure> {
     setrlimit(Resource::Core, Rlimit { current: most, maximum: most })
         .map_err(|error| Failure::io("failed to forbid core files")(error.into()))?;
     raise_descriptors();
+    sandbar_provider_local::spare_server();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING_THREADS)

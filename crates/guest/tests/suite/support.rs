@@ -75,6 +75,7 @@ pub(crate) fn be_guest() -> ! {
             env: BTreeMap::new(),
             confine: Box::new(if fenced { become_nobody } else { confine }),
             group,
+            oom: None,
             gate,
             trust: None,
             runtimes: None,

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         closed_system_calls_are_closed,
         nothing_of_the_host_is_left_after_destroy,
         an_operators_umask_is_not_felt_inside,
+        workloads_die_before_guests_and_guests_before_the_server,
     ]);
     cases.extend(layers::cases());
     cases.extend(limits::cases());
@@ -206,6 +207,30 @@ async fn nothing_set_user_id_comes_out_of_a_bound_workspace(home: &Home) -> Outc
     let control = control.map_err(|error| error.to_string())?;
     let through = "chmod through\nsetgid through\nopen through\nmknod through\nplain through\n";
     same("control", &String::from_utf8_lossy(&control.stdout).as_ref(), &through)
+}
+
+/// As the kernel has it; an operator who has given everything the highest score has left no room.
+async fn workloads_die_before_guests_and_guests_before_the_server(home: &Home) -> Outcome {
+    let score = |process: &str| -> Result<i16, String> {
+        let text =
+            std::fs::read_to_string(format!("/proc/{process}/oom_score_adj")).map_err(|error| error.to_string())?;
+        text.trim().parse().map_err(|_| text)
+    };
+    let spec = spec("oom");
+    let provider = home.open().await?;
+    provider.create(&spec).await.map_err(said)?;
+    let guest = provider.connect(&spec.id).await.map_err(said)?;
+    let script = "cat /proc/self/oom_score_adj; (setsid sh -c 'cat /proc/self/oom_score_adj')";
+    let ran = suite::run(&guest, script).await?;
+    let pid = home.0.join("home/local").join(spec.id.as_str()).join("guest.pid");
+    let pid = std::fs::read_to_string(pid).map_err(|error| error.to_string())?;
+    let between = score(pid.split(' ').next().unwrap_or_default())?;
+    provider.destroy(&spec.id).await.map_err(said)?;
+    let server = score("self")?;
+    let workloads: Vec<i16> = ran.output.lines().filter_map(|line| line.parse().ok()).collect();
+    same("workloads", &workloads, &vec![between.max(900); 2])?;
+    let ordered = server < between && between < workloads[0] || server > 800;
+    if ordered { Ok(()) } else { Err(format!("server {server}, guest {between}, workload {}", workloads[0])) }
 }
 
 async fn an_operators_umask_is_not_felt_inside(home: &Home) -> Outcome {

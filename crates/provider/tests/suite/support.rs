@@ -55,6 +55,7 @@ pub(crate) fn be_guest() -> ! {
             env: BTreeMap::new(),
             confine: Box::new(unconfined),
             group: None,
+            oom: None,
             gate: Some(Gate::Carried { listener: gate }),
             trust: None,
             runtimes: None,

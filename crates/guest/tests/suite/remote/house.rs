@@ -56,6 +56,7 @@ pub(crate) fn be_remote() -> ! {
             env: [("OF_THE_IMAGE".to_owned(), "yes".to_owned())].into(),
             confine: Box::new(|| Ok(())),
             group: None,
+            oom: None,
             gate: Some(Gate::Carried { listener: gate.into() }),
             trust: None,
             runtimes: None,

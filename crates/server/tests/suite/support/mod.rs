@@ -67,6 +67,7 @@ pub(crate) fn be_the_guest_if_told() {
         env: [].into(),
         confine: Box::new(|| Ok(())),
         group: None,
+        oom: None,
         gate: None,
         trust: None,
         runtimes: None,
