@@ -25,6 +25,7 @@ mod person;
 mod policy;
 mod previews;
 mod processes;
+mod programs;
 mod prompts;
 mod queries;
 mod races;
@@ -97,6 +98,7 @@ fn all() -> Vec<Attack> {
         races::all(),
         skills::all(),
         operator::all(),
+        programs::all(),
         kernel::all(),
         processes::all(),
         terminals::all(),

@@ -22,6 +22,7 @@ use crate::{
     frame,
     launch::{Go, Launch, Told},
     launcher,
+    programs::Program,
     step::{Failure, Step},
     sys,
     uids::{Uids, WORKLOAD},
@@ -57,14 +58,16 @@ pub(crate) fn run(boot: Boot<'_>) -> ! {
     if sys::keep_only(&kept).is_err() {
         sys::exit(1);
     }
-    let Ok(Some((Go { oom }, mut trees))) = frame::receive(&boot.go) else {
+    let Ok(Some((Go { oom, programs }, mut trees))) = frame::receive(&boot.go) else {
         // The parent failed, and has told its reason itself.
         sys::exit(1);
     };
     let oom = oom.filter(|_| !trees.is_empty()).map(|scores| scores.of_guest(trees.remove(0)));
+    let others = trees.split_off(programs.len().min(trees.len()));
+    let programs = programs.into_iter().zip(trees).map(|(place, tree)| Program { place, tree }).collect();
     let Boot { launch, listener, handout, go, status, fence, group } = boot;
     drop(go);
-    match build(&launch, trees, fence) {
+    match build(&launch, programs, others, fence) {
         Ok(Built { confine, gate, trust }) => {
             let told = serde_json::to_vec(&Told::Done).unwrap_or_default();
             if rustix::io::write(&status, &told).is_err() {
@@ -104,10 +107,10 @@ struct Built {
     trust: OwnedFd,
 }
 
-fn build(launch: &Launch, trees: Vec<OwnedFd>, fence: &Fence) -> Result<Built, Failure> {
+fn build(launch: &Launch, programs: Vec<Program>, trees: Vec<OwnedFd>, fence: &Fence) -> Result<Built, Failure> {
     identity(launch.uids).map_err(Failure::at(Step::Identity, "become the sandbox's root"))?;
     budget();
-    view::build(launch, trees)?;
+    view::build(launch, programs, trees)?;
     rustix::system::sethostname(launch.hostname.as_bytes())
         .map_err(|errno| Failure::at(Step::Hostname, "set the host name")(errno.into()))?;
     sys::loopback_up().map_err(Failure::at(Step::Loopback, "bring loopback up"))?;

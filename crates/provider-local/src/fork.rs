@@ -25,6 +25,7 @@ use crate::{
     launch::{Bind, Go, Keep, Launch, RootKind, Told},
     launcher::{GATE, SOCKET, tell},
     oom::Scores,
+    programs::{self, Program},
     step::{Failure, Step},
     sys::{self, Cloned, NotCloned},
     uids::Uids,
@@ -114,10 +115,12 @@ pub(crate) fn guest(launch: Launch, fds: Vec<OwnedFd>, fence: &Fence, oom: Optio
         }
     };
     drop((theirs, status, listener, handout));
-    let prepared = prepare(pid, &launch, &parts).and_then(|trees| {
+    let prepared = prepare(pid, &launch, &parts).and_then(|(programs, trees)| {
         let file = oom.and_then(|_| Scores::file_of(pid).ok());
-        let go = Go { oom: oom.filter(|_| file.is_some()) };
-        let fds: Vec<_> = file.iter().chain(&trees).map(AsFd::as_fd).collect();
+        let places = programs.iter().map(|program| program.place.clone()).collect();
+        let go = Go { oom: oom.filter(|_| file.is_some()), programs: places };
+        let programs = programs.iter().map(|program| &program.tree);
+        let fds: Vec<_> = file.iter().chain(programs).chain(&trees).map(AsFd::as_fd).collect();
         frame::send(&ours, &go, &fds).map_err(Failure::at(Step::UidMap, "let the guest go"))
     });
     if let Err(failure) = prepared {
@@ -128,13 +131,20 @@ pub(crate) fn guest(launch: Launch, fds: Vec<OwnedFd>, fence: &Fence, oom: Optio
 }
 
 /// What only the parent may do for the child: write its uid map, make the trees of its view, remember its pid.
-fn prepare(pid: i32, launch: &Launch, parts: &Parts) -> Result<Vec<OwnedFd>, Failure> {
+fn prepare(pid: i32, launch: &Launch, parts: &Parts) -> Result<(Vec<Program>, Vec<OwnedFd>), Failure> {
     map_users(pid, launch.uids)?;
     guest_pid::write(&parts.directory, pid).map_err(Failure::at(Step::Listen, "write guest.pid"))?;
     match launch.uids {
-        Uids::Range(base) => trees(pid, base, launch, parts),
+        Uids::Range(base) => {
+            let programs = match launch.root {
+                RootKind::Host => programs::take(launch.user),
+                RootKind::Image => Ok(Vec::new()),
+            };
+            let programs = programs.map_err(Failure::at(Step::Programs, "find the host's programs"))?;
+            Ok((programs, trees(pid, base, launch, parts)?))
+        }
         // It makes them itself: only in its own namespace may it mount at all.
-        Uids::One { .. } => Ok(Vec::new()),
+        Uids::One { .. } => Ok((Vec::new(), Vec::new())),
     }
 }
 

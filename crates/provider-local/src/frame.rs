@@ -13,7 +13,7 @@ use rustix::net::{
 use serde::{Serialize, de::DeserializeOwned};
 
 /// A launch names at most this many descriptors: its own few, and one a layer.
-const MAX_FDS: usize = 64;
+const MAX_FDS: usize = 240;
 /// Room for the deepest stack of layers below the longest of paths.
 const MAX_MESSAGE: usize = 192 * 1024;
 

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, fs};
 
-use sandbar_api::{Layer, LayerReport, Requirement, User};
+use sandbar_api::{Layer, LayerReport, Requirement, Root, User};
 use sandbar_guest::protocol::ProbeRequest;
 use sandbar_provider::{Error, Provider as _, Spec};
 
@@ -86,7 +86,10 @@ fn judge(layer: Layer, spec: &Spec, facts: &Facts<'_>, host: &Host) -> LayerRepo
             let programs = spec.user == User::Root || facts.refused("write_usr");
             let (root, write) = (facts.get("mount.root"), facts.tried("write_usr"));
             let own = root.starts_with("overlay ");
-            (other && own && programs, format!("{seen}; / is {root}; write to /usr: {write}"))
+            // Of one that an earlier version made, or where the kernel lets an ordinary user have it in no other way.
+            let shares = spec.root == Root::Host && !facts.get("mount.usr").starts_with("overlay ");
+            let shares = if shares { "; /usr is the host's own, so its locks and events are shared" } else { "" };
+            (other && own && programs, format!("{seen}; / is {root}; write to /usr: {write}{shares}"))
         }
         Layer::PidNamespace => {
             let (other, seen) = namespace("pid", facts, host);
@@ -226,6 +229,7 @@ mod tests {
         ("status.NoNewPrivs", "1"),
         ("status.Seccomp", "2"),
         ("mount.root", "overlay rw,nosuid,nodev"),
+        ("mount.usr", "overlay ro,nosuid,nodev"),
         ("try.write_usr", "EROFS"),
         ("try.bpf", "EPERM"),
         ("try.io_uring", "EPERM"),

@@ -95,8 +95,11 @@ pub(crate) enum Told {
     Failed(Failure),
 }
 
-/// What the launcher tells the booting guest; comes with the file of its scores, if it has any, and the trees of its view.
+/// What the launcher tells the booting guest; comes with the file of its scores, if it has any, the host's programs, and the
+/// other trees of its view.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Go {
     pub oom: Option<Scores>,
+    /// Where each of the programs is seen.
+    pub programs: Vec<String>,
 }

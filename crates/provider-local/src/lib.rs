@@ -34,6 +34,7 @@ mod ownership;
 mod plan;
 pub mod pod;
 mod probe;
+mod programs;
 mod remove;
 mod snapshot;
 mod step;

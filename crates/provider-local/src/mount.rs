@@ -16,6 +16,9 @@ use crate::{
 };
 
 pub(crate) const QUIET: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+/// A directory that every host has and no sandbox sees: what an overlay is made of is stacked there, in this mount
+/// namespace alone, and goes with the old root.
+pub(crate) const STACK: &str = "/sys";
 const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
 
 /// An overlay whose lower layers are given topmost first.
@@ -37,6 +40,21 @@ pub(crate) fn overlay(lowers: &[String], upper: &str, work: &str) -> io::Result<
     fsconfig_set_flag(&context, "userxattr")?;
     fsconfig_create(&context)?;
     finish(&context, QUIET)
+}
+
+/// One without anything to write to. The kernel wants two lower layers then.
+pub(crate) fn read_only_overlay(lowers: &str) -> io::Result<OwnedFd> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", "sandbar")?;
+    fsconfig_set_string(&context, "lowerdir", lowers)?;
+    fsconfig_set_flag(&context, "userxattr")?;
+    fsconfig_create(&context)?;
+    finish(&context, QUIET | libc::MOUNT_ATTR_RDONLY)
+}
+
+/// Puts a tree into this mount namespace, which an overlay demands of its lower layers; it goes with the old root.
+pub(crate) fn stack(tree: &OwnedFd) -> io::Result<()> {
+    attach(tree, STACK)
 }
 
 /// A copy of a host's tree that nothing can be written to.

@@ -14,6 +14,7 @@ pub(crate) enum Step {
     Idmap,
     Identity,
     Mounts,
+    Programs,
     Root,
     Proc,
     Dev,
@@ -69,6 +70,10 @@ impl Failure {
             Step::Mounts | Step::Pivot => (
                 "mount view",
                 "Allow mounts in user namespaces: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), or run outside the container that forbids them.",
+            ),
+            Step::Programs => (
+                "mount view",
+                "Keep /usr on a filesystem that can be an overlay's lower layer (not one that is itself an overlay on an overlay), and Sandbar's home outside of it.",
             ),
             Step::Root => (
                 "root overlay",

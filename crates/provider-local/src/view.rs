@@ -15,11 +15,11 @@ use sandbar_api::{Layer, Requirement, User};
 use sandbar_guest::trust::{BUNDLE, SYSTEM_BUNDLES};
 
 use crate::{
-    base,
     directory::{self, Data},
     idmap,
     launch::{Launch, RootKind},
-    mount::{QUIET, attach, device, filesystem, open, overlay, read_only},
+    mount::{QUIET, STACK, attach, device, filesystem, open, overlay, stack},
+    programs::{self, Program},
     step::{Failure, Step},
     sys::{self, Reach},
     uids::{Uids, WORKLOAD},
@@ -40,9 +40,8 @@ const LEAST_FILES: u64 = 1024;
 const MAX_TERMINALS: &str = "256";
 /// Where a sandbox has them, from its root on.
 const SKILLS: &str = "skills";
-/// A directory that every host has and no sandbox sees: what an overlay is made of is stacked there, in this mount
-/// namespace alone, and goes with the old root.
-const STACK: &str = "/sys";
+/// An empty directory of the base.
+const EMPTY: &str = "mnt";
 
 /// The trees of a view, not yet anywhere. Root's launcher makes them; who has one uid makes them from paths.
 struct Trees {
@@ -97,7 +96,7 @@ impl Trees {
 }
 
 /// Builds the view below the sandbox's directory, where we are, and makes it the root of this mount namespace.
-pub(crate) fn build(launch: &Launch, made: Vec<OwnedFd>) -> Result<(), Failure> {
+pub(crate) fn build(launch: &Launch, programs: Vec<Program>, made: Vec<OwnedFd>) -> Result<(), Failure> {
     let at = |step, what: &str| Failure::at(step, what.to_owned());
     // Nothing mounted here may show on the host, nor the other way round.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
@@ -106,7 +105,7 @@ pub(crate) fn build(launch: &Launch, made: Vec<OwnedFd>) -> Result<(), Failure> 
     enter_data(launch.data, trees.image.as_ref()).map_err(at(Step::Disk, "enter the sandbox's files"))?;
     let stacked = [&trees.lower].into_iter().chain(&trees.overlaid).chain(&trees.layers);
     for tree in stacked {
-        attach(tree, STACK).map_err(at(Step::Mounts, "stack a lower layer"))?;
+        stack(tree).map_err(at(Step::Mounts, "stack a lower layer"))?;
     }
     let below = |name: &str, last: Option<&OwnedFd>| -> Vec<String> {
         let layers = trees.layers.iter().map(|layer| format!("/proc/self/fd/{}/{name}", layer.as_raw_fd()));
@@ -133,10 +132,18 @@ pub(crate) fn build(launch: &Launch, made: Vec<OwnedFd>) -> Result<(), Failure> 
     // What the host and its /proc are needed for, as long as they are there.
     let proc = filesystem("proc", &[], QUIET | libc::MOUNT_ATTR_NOEXEC).map_err(at(Step::Proc, "mount /proc"))?;
     let devices = Devices::gather().map_err(at(Step::Dev, "find the host's devices"))?;
-    let programs = match launch.root {
-        RootKind::Host => programs(overlaid).map_err(at(Step::Mounts, "find the host's programs"))?,
-        RootKind::Image => Vec::new(),
+    let programs = match (launch.root, launch.uids) {
+        (RootKind::Image, _) => Vec::new(),
+        (RootKind::Host, Uids::Range(_)) => programs,
+        (RootKind::Host, Uids::One { .. }) => {
+            programs::find(launch.user).map_err(at(Step::Programs, "find the host's programs"))?
+        }
     };
+    let empty = format!("/proc/self/fd/{}/{EMPTY}", trees.lower.as_raw_fd());
+    let programs = programs::overlays(programs, launch.uids, &empty)
+        .map_err(at(Step::Programs, "mount an overlay over the host's programs"))?;
+    let overlaid = overlaid.into_iter().map(|(tree, place)| (tree, place.to_owned()));
+    let programs: Vec<_> = overlaid.chain(programs).collect();
     attach(&root, STACK).map_err(at(Step::Root, "attach the root"))?;
     rustix::process::chdir(STACK).map_err(|errno| at(Step::Root, "enter the root")(errno.into()))?;
     pivot().map_err(at(Step::Pivot, "pivot into the root"))?;
@@ -217,27 +224,6 @@ fn harden(launch: &Launch, root: &OwnedFd, quiet: u64, no_exec: bool) -> Result<
             .map_err(Failure::at(Step::NoExec, "forbid execution from the root"))?;
     }
     Ok(())
-}
-
-/// The host's programs and libraries, read-only or below an overlay, and the harmless part of its /etc; with their places.
-fn programs(overlaid: Vec<(OwnedFd, &'static str)>) -> io::Result<Vec<(OwnedFd, String)>> {
-    let mut programs: Vec<_> = overlaid.into_iter().map(|(tree, place)| (tree, place.to_owned())).collect();
-    if programs.is_empty() {
-        programs.push((read_only("/usr")?, "usr".into()));
-    }
-    for name in base::USR_LINKS {
-        let host = Path::new("/").join(name);
-        if fs::symlink_metadata(&host).is_ok_and(|found| found.is_dir()) {
-            programs.push((read_only(host)?, (*name).to_owned()));
-        }
-    }
-    for name in base::BOUND {
-        let host = Path::new("/etc").join(name);
-        if host.is_dir() {
-            programs.push((read_only(host)?, format!("etc/{name}")));
-        }
-    }
-    Ok(programs)
 }
 
 /// The host's overrides of owners name groups that do not exist inside, which its package manager takes for damage. Only
@@ -334,17 +320,22 @@ impl Devices {
     }
 }
 
-/// One of its own: programs take the host's for the name of a machine. The file has no name once it is mounted.
+/// One of its own: programs take the host's for the name of a machine.
 fn boot_id() -> io::Result<()> {
-    let place = "dev/boot_id";
     let random = random()?;
     let (a, b, c, d, e) =
         (random >> 96, random >> 80 & 0xffff, random >> 64 & 0xfff, random >> 48 & 0x3fff, random & 0xffff_ffff_ffff);
-    fs::write(place, format!("{a:08x}-{b:04x}-4{c:03x}-{:04x}-{e:012x}\n", d | 0x8000))?;
-    let file = device(place)?;
+    over_proc("sys/kernel/random/boot_id", &format!("{a:08x}-{b:04x}-4{c:03x}-{:04x}-{e:012x}\n", d | 0x8000))
+}
+
+/// A text in the place of what the kernel tells of the machine. The file has no name once it is mounted.
+fn over_proc(name: &str, text: &str) -> io::Result<()> {
+    let draft = "dev/draft";
+    fs::write(draft, text)?;
+    let file = device(draft)?;
     sys::mount_setattr(&file, QUIET | libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC, Reach::Alone, None)?;
-    attach(&file, "proc/sys/kernel/random/boot_id")?;
-    fs::remove_file(place)
+    attach(&file, &format!("proc/{name}"))?;
+    fs::remove_file(draft)
 }
 
 fn random() -> io::Result<u128> {

@@ -4,6 +4,7 @@ mod answer;
 mod calls;
 mod crowd;
 mod ground;
+mod inodes;
 mod shared;
 mod sockets;
 mod weight;
@@ -16,10 +17,13 @@ use crate::{attack::Finding, score::say};
 /// What a probe got away with, or the error that stopped it.
 pub(crate) type Got = io::Result<String>;
 
+pub(crate) use inodes::is_locked;
+
 pub(crate) fn main(name: &str, arguments: &[&str]) -> ExitCode {
     let found = calls::named(name)
         .or_else(|| sockets::named(name, arguments))
         .or_else(|| ground::named(name))
+        .or_else(|| inodes::named(name, arguments))
         .or_else(|| shared::named(name))
         .or_else(|| weight::named(name, arguments))
         .or_else(|| client(name, arguments));

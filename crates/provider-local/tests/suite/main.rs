@@ -6,6 +6,7 @@ mod corpus;
 mod layers;
 mod limits;
 mod pod;
+mod programs;
 mod skills;
 
 use std::{
@@ -47,6 +48,12 @@ fn main() -> ExitCode {
                 Err(error) => panic!("{error}"),
             };
         }
+        Some(role) if role == programs::INSIDE => {
+            return match programs::inside(arguments.next().map(PathBuf::from).unwrap_or_default()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => panic!("{error}"),
+            };
+        }
         _ => {}
     }
     let mut cases = suite::contract::<Home>();
@@ -68,6 +75,7 @@ fn main() -> ExitCode {
     cases.extend(copies::cases());
     cases.extend(skills::cases());
     cases.extend(pod::cases());
+    cases.extend(programs::cases());
     let mut tests: Vec<harness::Test> = cases.into_iter().map(|case| test(case.name.to_owned(), case)).collect();
     tests.extend(corpus::cases().into_iter().map(|case| test(format!("corpus::{}", case.name), case)));
     harness::main(tests)
