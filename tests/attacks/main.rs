@@ -184,6 +184,7 @@ const OTHERWISE_IN_A_POD: &[(&str, &str)] = &[
     ("files/mounts_of_the_host", "a runtime mounts /sys and its own volumes"),
     ("files/sys", "a runtime shows /sys, read-only"),
     ("files/kernel_files_in_proc", "a runtime masks them by empty files"),
+    ("files/kernel_command_line", "a runtime shows it"),
     ("kernel/no_route_udp", "a pod has a route, along which its NetworkPolicy lets nothing"),
     ("processes/priority_of_the_guest", "the guest of a pod has its workload's uid, which can slow its own guest down"),
     (

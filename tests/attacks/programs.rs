@@ -9,7 +9,11 @@ use std::{
 use sandbar_api::StartProcess;
 
 use crate::{
-    attack::{Attack, Class, Control, Finding, act},
+    attack::{
+        Attack, Class,
+        Control::{self, Host},
+        Finding, act,
+    },
     inside,
     stage::{Stage, Target, recipe},
     support::{Outcome, until},
@@ -30,8 +34,13 @@ pub(crate) fn all() -> Vec<Attack> {
         doing("paths_of_the_host_in_mountinfo", act!(paths), bound(act!(bound_paths))),
         doing("events_of_the_hosts_programs", act!(events), bound(act!(bound_events))).by_root(),
         doing("locks_on_the_hosts_programs", act!(locks), bound(act!(bound_locks))).by_root(),
+        Attack::shell(Class::Files, "kernel_command_line", COMMAND_LINE, Host),
+        Attack::shell(Class::Files, "kernel_command_line", COMMAND_LINE, Host).by_root(),
     ]
 }
+
+const COMMAND_LINE: &str = "line=$(cat /proc/cmdline)
+[ -n \"$line\" ] && echo escaped: ${#line} characters || echo contained: it is empty";
 
 /// A sandbox in which a probe has said that it is ready.
 struct Probe {

@@ -315,6 +315,8 @@ impl Devices {
         attach(&filesystem("devpts", &options, silent)?, "dev/pts")?;
         memory("dev/shm", SHM_SIZE, "1777", 0, quiet)?;
         boot_id()?;
+        // What the machine was booted with may name disks, hosts and keys.
+        over_proc("cmdline", "\n")?;
         // Where there is one uid, it is the workload's own: it could put something else in the place of a device.
         sys::mount_setattr(&dev, libc::MOUNT_ATTR_RDONLY, Reach::Alone, None)
     }
