@@ -87,7 +87,7 @@ const HOME: &str =
   echo escaped: Sandbar\\'s files are there; else echo contained: not there; fi";
 
 /// Everything that is mounted is one of these.
-const MOUNTS: &str = "others=$(cut -d' ' -f5 /proc/self/mountinfo | grep -vE '^/($|proc|dev|tmp|run|usr|bin|sbin|lib|workspace|etc/(alternatives|fonts|pki|ssl)|home|root|var|opt|srv|mnt|media)' || true)
+const MOUNTS: &str = "others=$(cut -d' ' -f5 /proc/self/mountinfo | grep -vE '^/($|proc|dev|tmp|run|usr|bin|sbin|lib|workspace|etc/(alternatives|fonts|hosts|pki|ssl)|home|root|var|opt|srv|mnt|media)' || true)
 deep=$(cut -d' ' -f5 /proc/self/mountinfo | grep -E '^/(run|var|home|root|opt|srv|mnt|media)/.' | grep -vE '^/home/agent$|^/var/tmp$' || true)
 [ -n \"$others$deep\" ] && echo escaped: $others $deep || echo contained: nothing but its own";
 

@@ -17,6 +17,7 @@ mod follow;
 #[cfg(test)]
 mod fuzz;
 mod gate;
+mod hosts;
 mod identity;
 mod input;
 mod leader;
@@ -63,6 +64,7 @@ use crate::{
 
 pub use crate::entrance::Entrance;
 pub use crate::gate::Gate;
+pub use crate::hosts::name_host;
 pub use crate::oom::OomScores;
 pub use crate::workload::{Apply, Confine, Group};
 

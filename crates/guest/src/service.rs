@@ -13,7 +13,7 @@ use crate::{
     command, dial,
     error::{Code, Fault},
     files::Job,
-    follow,
+    follow, hosts,
     identity::Identity,
     input, probe,
     process::Order,
@@ -81,8 +81,11 @@ impl Guest for Service {
     }
 
     async fn rename(&self, request: Request<wire::RenameRequest>) -> Answer<wire::RenameReply> {
-        rustix::system::sethostname(request.into_inner().hostname.as_bytes())
+        let wire::RenameRequest { hostname } = request.into_inner();
+        rustix::system::sethostname(hostname.as_bytes())
             .map_err(|errno| Fault::internal("set the host name")(errno.into()))?;
+        // A name that is not found there is no reason to go without one.
+        hosts::name_host(&hostname).ok();
         Ok(Response::new(wire::RenameReply {}))
     }
 

@@ -113,6 +113,8 @@ fn build(launch: &Launch, programs: Vec<Program>, trees: Vec<OwnedFd>, fence: &F
     view::build(launch, programs, trees)?;
     rustix::system::sethostname(launch.hostname.as_bytes())
         .map_err(|errno| Failure::at(Step::Hostname, "set the host name")(errno.into()))?;
+    // On a full disk a sandbox is to start all the same.
+    sandbar_guest::name_host(&launch.hostname).ok();
     sys::loopback_up().map_err(Failure::at(Step::Loopback, "bring loopback up"))?;
     let gate = gate().map_err(Failure::at(Step::Loopback, "listen for programs that want out"))?;
     let trust = view::trust().map_err(Failure::at(Step::Mounts, "prepare the certificates to trust"))?;

@@ -289,6 +289,7 @@ pub(crate) fn bind(bind: Bind, fds: Vec<OwnedFd>) -> Result<Forked, Failure> {
         sys::enter(&guest, namespaces).map_err(failed("enter the sandbox"))?;
         rustix::system::sethostname(bind.hostname.as_bytes())
             .map_err(|errno| failed("set the host name")(errno.into()))?;
+        sandbar_guest::name_host(&bind.hostname).ok();
         if let Some(tree) = tree {
             let place = rustix::fs::open("/workspace", directory::PATH, Mode::empty());
             let place = place.map_err(|errno| failed("find the workspace")(errno.into()))?;

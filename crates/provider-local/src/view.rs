@@ -29,6 +29,8 @@ const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 /// Room for temporary files, unless the template says otherwise; they are memory.
 const TMP_SIZE: u64 = 512 << 20;
 const SHM_SIZE: u64 = 64 << 20;
+/// Of a list of hosts.
+const LONGEST_HOSTS: u64 = 64 << 10;
 const RUN_SIZE: u64 = 16 << 20;
 const DEV_SIZE: u64 = 64 << 10;
 /// Of the home directory where the root is read-only.
@@ -164,6 +166,9 @@ pub(crate) fn build(launch: &Launch, programs: Vec<Program>, made: Vec<OwnedFd>)
     devices.build(quiet).map_err(at(Step::Dev, "build /dev"))?;
     memory("tmp", launch.tmp_size.unwrap_or(TMP_SIZE), "1777", 0, quiet).map_err(at(Step::Mounts, "make /tmp"))?;
     memory("run", RUN_SIZE, "755", 0, quiet).map_err(at(Step::Mounts, "make /run"))?;
+    if launch.user == User::Agent || launch.asked(Layer::ReadOnlyRoot) != Requirement::Off {
+        own_hosts().map_err(at(Step::Mounts, "make a list of hosts"))?;
+    }
     attach(&workspace, "workspace").map_err(at(Step::Workspace, "attach the workspace"))?;
     if let Some(skills) = &trees.skills {
         place_of_skills().and_then(|()| attach(skills, SKILLS)).map_err(at(Step::Skills, "attach the skills"))?;
@@ -269,6 +274,27 @@ fn place_of_skills() -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && fs::symlink_metadata(SKILLS)?.is_dir() => Ok(()),
         made => made,
     }
+}
+
+/// A list of hosts in memory, which begins as the root's: it can be changed where the root cannot, and leaves nothing on the
+/// disk. Only over a file: what a sandbox has put in its place is not followed.
+fn own_hosts() -> io::Result<()> {
+    let is = |path: &str, kind: fn(&fs::FileType) -> bool| {
+        fs::symlink_metadata(path).is_ok_and(|found| kind(&found.file_type()))
+    };
+    if !is("etc", fs::FileType::is_dir) || !is("etc/hosts", fs::FileType::is_file) {
+        return Ok(());
+    }
+    // There is not room for whatever somebody left there.
+    if fs::symlink_metadata("etc/hosts")?.len() > LONGEST_HOSTS {
+        return Ok(());
+    }
+    let draft = "run/hosts";
+    fs::copy("etc/hosts", draft)?;
+    let file = device(draft)?;
+    sys::mount_setattr(&file, QUIET | libc::MOUNT_ATTR_NOEXEC, Reach::Alone, None)?;
+    attach(&file, "etc/hosts")?;
+    fs::remove_file(draft)
 }
 
 /// A tmpfs of a size, with a bound on the number of its files too.

@@ -180,14 +180,14 @@ fn line_discipline(request: u64) -> Got {
 
 /// Moves a file that may not be written to where everything may.
 fn landlock_by_rename() -> Got {
-    fs::rename("/etc/hosts", "/var/tmp/moved")?;
+    fs::rename("/etc/passwd", "/var/tmp/moved")?;
     let changed = File::options().append(true).open("/var/tmp/moved");
-    fs::rename("/var/tmp/moved", "/etc/hosts")?;
+    fs::rename("/var/tmp/moved", "/etc/passwd")?;
     changed.map(|_| "a file of /etc could be written".into())
 }
 
 fn landlock_by_hard_link() -> Got {
-    fs::hard_link("/etc/hosts", "/var/tmp/linked")?;
+    fs::hard_link("/etc/passwd", "/var/tmp/linked")?;
     let changed = File::options().append(true).open("/var/tmp/linked");
     fs::remove_file("/var/tmp/linked")?;
     changed.map(|_| "a file of /etc could be written".into())

@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-use sandbar_api::{Root, WorkspaceSource};
+use sandbar_api::{Profile, Root, User, WorkspaceSource};
 use sandbar_provider::{
     Error, Provider, Spec, cases,
     suite::{self, Case, Opening, Outcome, Subject, same},
@@ -69,6 +69,7 @@ fn main() -> ExitCode {
         nothing_of_the_host_is_left_after_destroy,
         an_operators_umask_is_not_felt_inside,
         workloads_die_before_guests_and_guests_before_the_server,
+        its_own_name_leads_to_itself,
     ]);
     cases.extend(layers::cases());
     cases.extend(limits::cases());
@@ -215,6 +216,40 @@ async fn nothing_set_user_id_comes_out_of_a_bound_workspace(home: &Home) -> Outc
     let control = control.map_err(|error| error.to_string())?;
     let through = "chmod through\nsetgid through\nopen through\nmknod through\nplain through\n";
     same("control", &String::from_utf8_lossy(&control.stdout).as_ref(), &through)
+}
+
+/// Whatever may be written to inside; also a name that comes late, and after a start.
+async fn its_own_name_leads_to_itself(home: &Home) -> Outcome {
+    let hardened = Profile::named("hardened").map(|profile| profile.layers).unwrap_or_default();
+    let mut specs = vec![spec("named"), Spec { layers: hardened, ..spec("named-hard") }];
+    if is_root() {
+        specs.push(Spec { user: User::Root, ..spec("named-root") });
+    }
+    let provider = home.open().await?;
+    for spec in specs {
+        provider.create(&spec).await.map_err(said)?;
+        for hostname in ["local", "claimed"] {
+            let spec = Spec { hostname: hostname.into(), ..spec.clone() };
+            if hostname != "local" {
+                provider.bind(&spec).await.map_err(said)?;
+            }
+            named(&*provider, &spec).await?;
+            provider.stop(&spec.id).await.map_err(said)?;
+            provider.start(&spec).await.map_err(said)?;
+            named(&*provider, &spec).await?;
+        }
+        provider.destroy(&spec.id).await.map_err(said)?;
+    }
+    Ok(())
+}
+
+async fn named(provider: &dyn Provider, spec: &Spec) -> Outcome {
+    let guest = provider.connect(&spec.id).await.map_err(said)?;
+    let script =
+        "hostname; getent hosts \"$(hostname)\" | cut -d' ' -f1; grep -c . /etc/hosts; getent hosts localhost | wc -l";
+    let wanted = format!("{}\n127.0.0.1\n3\n1\n", spec.hostname);
+    let what = format!("the name in {}, layers {:?}", spec.id, spec.layers.len());
+    same(&what, &suite::run(&guest, script).await?.output, &wanted)
 }
 
 /// As the kernel has it; an operator who has given everything the highest score has left no room.
