@@ -147,7 +147,9 @@ fn fix(code: Code) -> &'static str {
         Code::BadRequest => "Correct what it names, and send it again.",
         Code::BadPath | Code::PathOutside => "Give a path inside the sandbox, for example /workspace/file.",
         Code::UnknownFile => "Check the path; it is one inside the sandbox, for example /workspace/file.",
-        Code::FileForbidden => "Use a path that the sandbox's user may use, such as /workspace or /tmp.",
+        Code::FileForbidden => {
+            "Use a path that the sandbox's user may use, such as /workspace or /tmp, or change the file's mode first."
+        }
         Code::WrongFileKind => "List the parent directory to see what it is.",
         Code::DirectoryNotEmpty => "Delete recursively to remove what is in it.",
         Code::UnknownProcess => "List the sandbox's processes.",

@@ -1,14 +1,20 @@
 //! Replacing a file as a whole: whoever reads it sees the old bytes or the new ones, never half of an upload.
+//!
+//! Allowed is what the workload's user could write into, not what it could remove: a read-only file stays. A file that is
+//! more than its name, by other names or another owner, is overwritten where it is, once all of the upload is there.
 
 use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
-    io::{self, Read, Write},
+    io::{self, Read, Seek as _, Write},
     os::{fd::OwnedFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::{
+    fs::{Access, AtFlags, FallocateFlags, FileType, Mode, OFlags},
+    io::Errno,
+};
 
 use super::{frames::Inbox, list};
 use crate::{
@@ -23,13 +29,13 @@ const MAX_LINKS: usize = 40;
 pub(super) fn file(path: &Path, mode: Option<u32>, inbox: &mut Inbox) -> Result<u64, Fault> {
     let failed = |error: io::Error| Fault::file(&format!("write `{}`", path.display()), &error);
     let target = resolve(path).map_err(failed)?;
-    let mode = match fs::symlink_metadata(&target) {
+    let kept = match fs::symlink_metadata(&target) {
         Ok(metadata) if !metadata.is_file() => {
             let message = format!("`{}` is {}, not a file.", path.display(), list::kind_of(&metadata));
             return Err(Fault::new(Code::WrongFileKind, message));
         }
-        Ok(metadata) => mode.unwrap_or(metadata.permissions().mode() & 0o7777),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => mode.unwrap_or(DEFAULT_MODE),
+        Ok(metadata) => metadata.permissions().mode(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => DEFAULT_MODE,
         Err(error) => return Err(failed(error)),
     };
     let (directory, name) = (target.parent().unwrap_or(Path::new("/")), target.file_name());
@@ -37,17 +43,28 @@ pub(super) fn file(path: &Path, mode: Option<u32>, inbox: &mut Inbox) -> Result<
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(directory, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
     let name = name.ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EISDIR)))?;
-    replace(directory, name, mode, inbox, &failed)
+    replace(directory, name, Modes { asked: mode, kept }, inbox, &failed)
+}
+
+pub(super) struct Modes {
+    pub(super) asked: Option<u32>,
+    /// Of the file that is there, or else what a new one gets.
+    pub(super) kept: u32,
 }
 
 /// Puts what comes under this name of a directory when all of it is there.
 pub(super) fn replace(
     directory: OwnedFd,
     name: &OsStr,
-    mode: u32,
+    modes: Modes,
     inbox: &mut Inbox,
     failed: &dyn Fn(io::Error) -> Fault,
 ) -> Result<u64, Fault> {
+    // Now rather than when the upload has come: that it may be removed does not mean that it may be changed.
+    match rustix::fs::accessat(&directory, name, Access::WRITE_OK, AtFlags::EACCESS) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(failed(errno.into())),
+    }
     let draft = Draft::create(directory).map_err(failed)?;
     let size = draft.fill(inbox).map_err(|error| {
         if inbox.was_aborted() {
@@ -56,7 +73,10 @@ pub(super) fn replace(
             failed(error)
         }
     })?;
-    draft.publish(name, mode).map_err(failed)?;
+    match draft.in_place(name).map_err(failed)? {
+        Some(file) => draft.overwrite(file, modes.asked, size).map_err(failed)?,
+        None => draft.publish(name, modes.asked.unwrap_or(modes.kept)).map_err(failed)?,
+    }
     Ok(size)
 }
 
@@ -85,7 +105,7 @@ impl Draft {
         let mut random = [0; 8];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let name = OsString::from(format!(".sandbar-{:016x}", u64::from_le_bytes(random)));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&directory, &name, flags, Mode::from_raw_mode(0o600))?.into();
         Ok(Self { directory, name, file, published: false })
     }
@@ -105,6 +125,44 @@ impl Draft {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The file under this name, if another one in its place would not be the same: it has other names, or another owner.
+    fn in_place(&self, target: &OsStr) -> io::Result<Option<File>> {
+        let there = match rustix::fs::statat(&self.directory, target, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(None),
+            there => there?,
+        };
+        let ours = rustix::fs::fstat(&self.file)?;
+        let alone = there.st_nlink == 1 && (there.st_uid, there.st_gid) == (ours.st_uid, ours.st_gid);
+        if alone || !FileType::from_raw_mode(there.st_mode).is_file() {
+            return Ok(None);
+        }
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(Some(rustix::fs::openat(&self.directory, target, flags, Mode::empty())?.into()))
+    }
+
+    /// What can fail comes first, while nothing has changed: its mode, and room for all of it.
+    fn overwrite(&self, mut there: File, mode: Option<u32>, size: u64) -> io::Result<()> {
+        if let Some(mode) = mode {
+            there.set_permissions(fs::Permissions::from_mode(mode & 0o1777))?;
+        }
+        let room = rustix::fs::fallocate(&there, FallocateFlags::KEEP_SIZE, 0, size.max(1));
+        // Not every filesystem can tell beforehand.
+        if let Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) = room {
+            return Err(errno.into());
+        }
+        let mut draft = &self.file;
+        draft.rewind()?;
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            match draft.read(&mut buffer)? {
+                0 => break,
+                read => there.write_all(&buffer[..read])?,
+            }
+        }
+        there.set_len(size)?;
+        there.sync_all()
     }
 
     fn publish(mut self, target: &OsStr, mode: u32) -> io::Result<()> {

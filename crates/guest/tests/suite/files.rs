@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
 };
 
 use bytes::Bytes;
@@ -129,6 +129,43 @@ pub(crate) async fn writes_keep_modes_and_links(guest: Guest) -> Outcome {
     assert_eq!(code_of(write(&guest, "loop", b"x", None).await), "bad_path");
     assert_eq!(code_of(write(&guest, "tool/below", b"x", None).await), "wrong_file_kind");
     assert_eq!(code_of(write(&guest, ".", b"x", None).await), "wrong_file_kind");
+    Ok(())
+}
+
+pub(crate) async fn writes_only_what_the_workload_may_write(guest: Guest) -> Outcome {
+    fs::write(guest.path("read-only"), "old")?;
+    fs::set_permissions(guest.path("read-only"), fs::Permissions::from_mode(0o444))?;
+    symlink("read-only", guest.path("link"))?;
+    for (path, mode) in [("read-only", None), ("read-only", Some(0o644)), ("link", None)] {
+        assert_eq!(code_of(write(&guest, path, b"new", mode).await), "file_forbidden", "{path}");
+    }
+    assert_eq!((fs::read(guest.path("read-only"))?, mode(&guest, "read-only")?), (b"old".to_vec(), 0o444));
+    // A new one may be made read-only, and is then.
+    write(&guest, "sealed", b"once", Some(0o400)).await?;
+    assert_eq!(code_of(write(&guest, "sealed", b"twice", None).await), "file_forbidden");
+    let names: Vec<_> = list(&guest, ".").await?.into_iter().map(|entry| entry.name).collect();
+    assert!(!names.iter().any(|name| name.starts_with(".sandbar-")), "{names:?}");
+    Ok(())
+}
+
+pub(crate) async fn overwrites_what_has_other_names(guest: Guest) -> Outcome {
+    fs::write(guest.path("one"), "an old text")?;
+    fs::set_permissions(guest.path("one"), fs::Permissions::from_mode(0o640))?;
+    fs::hard_link(guest.path("one"), guest.path("other"))?;
+    let inode = |path: &str| fs::metadata(guest.path(path)).map(|file| (file.ino(), file.nlink()));
+    let before = inode("one")?;
+    let long = vec![7; 300_000];
+    for data in [b"new".as_slice(), &long, b""] {
+        write(&guest, "other", data, None).await?;
+        assert_eq!((fs::read(guest.path("one"))? == data, inode("one")?, mode(&guest, "one")?), (true, before, 0o640));
+    }
+    write(&guest, "one", b"mode", Some(0o4600)).await?;
+    assert_eq!((fs::read(guest.path("other"))?, mode(&guest, "other")?), (b"mode".to_vec(), 0o600));
+    // Not before all of it is there.
+    let open = message(Message::Open(WriteFileOpen { path: guest.text_path("one"), mode: Some(0o777) }));
+    let half = message(Message::Data(Bytes::from_static(b"half")));
+    assert_eq!(code_of(guest.client.clone().write_file(tokio_stream::iter(vec![open, half])).await), "bad_request");
+    assert_eq!((fs::read(guest.path("other"))?, mode(&guest, "other")?), (b"mode".to_vec(), 0o600));
     Ok(())
 }
 

@@ -136,6 +136,8 @@ const TESTS: &[Test] = tests! {
         round_trip_and_range,
         broken_upload_changes_nothing,
         writes_keep_modes_and_links,
+        writes_only_what_the_workload_may_write,
+        overwrites_what_has_other_names,
         refuses_what_is_not_a_file,
         lists_and_stats,
         removes,

@@ -24,7 +24,8 @@ use rustix::{
 use super::{
     frames::{Inbox, Outbox},
     part::Part,
-    read, unheard, write,
+    read, unheard,
+    write::{self, Modes},
 };
 use crate::{
     error::{Code, Fault},
@@ -201,15 +202,15 @@ fn put(below: &Below, mode: Option<u32>, inbox: &mut Inbox) -> Result<u64, Fault
         let message = format!("`{}` is a directory, not a file.", below.path.display());
         return Err(Fault::new(Code::WrongFileKind, message));
     };
-    let mode = match &found.node {
+    let kept = match &found.node {
         Some((_, stat)) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
             let message = format!("`{}` is not a regular file.", below.path.display());
             return Err(Fault::new(Code::WrongFileKind, message));
         }
-        Some((_, stat)) => mode.unwrap_or(stat.st_mode & 0o7777),
-        None => mode.unwrap_or(write::DEFAULT_MODE),
+        Some((_, stat)) => stat.st_mode,
+        None => write::DEFAULT_MODE,
     };
-    write::replace(found.parent, name, mode, inbox, &below.failed("write"))
+    write::replace(found.parent, name, Modes { asked: mode, kept }, inbox, &below.failed("write"))
 }
 
 pub(super) fn entry(name: String, stat: &Stat) -> Entry {
