@@ -30,4 +30,5 @@ mod servers;
 mod support;
 mod terminals;
 mod webhooks;
+mod threads;
 mod workspaces;

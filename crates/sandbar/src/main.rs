@@ -17,6 +17,7 @@ mod spinner;
 mod table;
 mod terminal;
 mod text;
+mod threads;
 mod up;
 mod verbs;
 mod visit;

@@ -29,11 +29,9 @@ use crate::{
     exit::{self, Failure},
     print::{Printer, Style},
     text::inert,
+    threads,
 };
 
-/// Enough: the work is done by the sandboxes and by SQLite's own threads, and each worker costs memory.
-const WORKERS: usize = 2;
-const BLOCKING_THREADS: usize = 16;
 const LOG: &str = "SANDBAR_LOG";
 
 /// Start the server
@@ -119,12 +117,7 @@ pub(crate) fn up(args: &Up, context: &Context) -> Result<u8, Failure> {
         .map_err(|error| Failure::io("failed to forbid core files")(error.into()))?;
     raise_descriptors();
     sandbar_provider_local::spare_server();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
-        .max_blocking_threads(BLOCKING_THREADS)
-        .enable_all()
-        .build()
-        .map_err(Failure::io("failed to start"))?;
+    let runtime = threads::runtime()?;
     let outcome = runtime.block_on(serve(args, context));
     runtime.shutdown_background();
     outcome

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::try_join_all;
 use sandbar_api::ProcessId;
 use sqlx::{
     ConnectOptions as _, Connection as _, SqliteConnection,
@@ -33,8 +34,6 @@ const FILE: &str = "sandbar.db";
 /// It holds environments and digests of tokens: nobody's but the owner's.
 const OWNER_ONLY: u32 = 0o600;
 const READERS: u32 = 3;
-/// A reader's thread and cache are given back when nobody asks anything.
-const READER_IDLE: Duration = Duration::from_secs(60);
 const BUSY: Duration = Duration::from_secs(5);
 /// Directories of output compared with the database at a time.
 const SWEEP: usize = 500;
@@ -54,7 +53,8 @@ impl SqliteStore {
         let reading = self::options(home).read_only(true).pragma("cache_size", "-500").statement_cache_capacity(24);
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
-            .idle_timeout(READER_IDLE)
+            // Each has a thread, which is not to be had where the process table is full: they are made now, and stay.
+            .idle_timeout(None)
             .max_lifetime(None)
             // There is no network in between that could have gone away.
             .test_before_acquire(false)
@@ -64,6 +64,7 @@ impl SqliteStore {
             Ok(false) => tracing::warn!("the home's disk is full: until there is room, nothing new can be made"),
             Err(error) => tracing::warn!(%error, "no room can be kept for when the home's disk is full"),
         }
+        reserve(&readers).await?;
         let store = Self {
             writer: Writer::start(connection, Turns { options, ballast }, announce),
             readers,
@@ -168,6 +169,12 @@ async fn connect(home: &Path) -> Result<(SqliteConnection, SqliteConnectOptions)
         .pragma("cache_size", "-2000")
         .statement_cache_capacity(48);
     Ok((writing.connect().await?, writing))
+}
+
+/// Opens all connections of those who read.
+async fn reserve(readers: &Pool) -> Result<()> {
+    try_join_all((0..READERS).map(|_| readers.acquire())).await?;
+    Ok(())
 }
 
 /// Brings it to this version; the newest event's number.
