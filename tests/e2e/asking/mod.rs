@@ -2,7 +2,7 @@
 //! and nobody is asked about what only waits for commands. The programs are those of the terminal crate's own tests.
 
 #[path = "../../../crates/terminal/tests/suite/plays/mod.rs"]
-mod plays;
+pub(crate) mod plays;
 
 mod claude;
 mod room;

@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
+    sync::Arc,
     thread,
 };
 
@@ -14,18 +15,25 @@ pub(crate) const THANKS: &str = "Made as you wished.";
 
 /// Where it listens; it does so until the test program ends.
 pub(crate) fn start() -> std::io::Result<SocketAddr> {
+    serve(block)
+}
+
+/// One that says to each request what the script says.
+pub(crate) fn serve(script: impl Fn(&Value) -> Value + Send + Sync + 'static) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
+    let script = Arc::new(script);
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            thread::spawn(move || answer(stream));
+            let script = Arc::clone(&script);
+            thread::spawn(move || answer(stream, &*script));
         }
     });
     Ok(address)
 }
 
 /// One request a connection.
-fn answer(mut stream: TcpStream) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, script: &dyn Fn(&Value) -> Value) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut first = String::new();
     reader.read_line(&mut first)?;
@@ -44,8 +52,10 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     let path = first.split_whitespace().nth(1).unwrap_or_default();
     let (status, kind, text) = match path.split('?').next() {
         Some("/v1/messages/count_tokens") => ("200 OK", "application/json", json!({"input_tokens": 9}).to_string()),
-        Some("/v1/messages") if request["stream"] == true => ("200 OK", "text/event-stream", events(&request)),
-        Some("/v1/messages") => ("200 OK", "application/json", message(&request).to_string()),
+        Some("/v1/messages") if request["stream"] == true => {
+            ("200 OK", "text/event-stream", events(&request, script(&request)))
+        }
+        Some("/v1/messages") => ("200 OK", "application/json", message(&request, &script(&request)).to_string()),
         _ => ("404 Not Found", "application/json", "{}".to_owned()),
     };
     let head = format!(
@@ -74,8 +84,7 @@ fn block(request: &Value) -> Value {
     json!({"type": "text", "text": THANKS})
 }
 
-fn message(request: &Value) -> Value {
-    let block = block(request);
+fn message(request: &Value, block: &Value) -> Value {
     let reason = if block["type"] == "tool_use" { "tool_use" } else { "end_turn" };
     json!({
         "id": "msg_1", "type": "message", "role": "assistant", "model": request["model"], "content": [block],
@@ -84,9 +93,8 @@ fn message(request: &Value) -> Value {
 }
 
 /// The same, told piece by piece.
-fn events(request: &Value) -> String {
-    let mut message = message(request);
-    let mut block = message["content"][0].take();
+fn events(request: &Value, mut block: Value) -> String {
+    let mut message = message(request, &block);
     let delta = if block["type"] == "tool_use" {
         json!({"type": "input_json_delta", "partial_json": block["input"].take().to_string()})
     } else {
