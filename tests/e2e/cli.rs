@@ -166,7 +166,13 @@ fn a_day_with_the_client() -> Outcome {
         (&1.into(), &"b".into(), &"pipe".into())
     );
     assert_eq!(fs::read_to_string(path("partly/a"))?, "a\n");
+    // Neither settings nor hooks of a repository here are changed by what is in a sandbox.
+    fs::create_dir_all(place.path().join("repo/.git"))?;
+    fs::write(path("repo/.git/config"), "ours")?;
+    sandbar(&["exec", "day", "--", "sh", "-c", "mkdir -p r/.git; echo theirs | tee r/file r/.git/config"])?;
     for (from, to, code, says) in [
+        ("day:r/.", path("repo"), 5, "--force"),
+        ("day:r/.git/config", path("repo/.git/config"), 5, "--force"),
         ("day:d/a", path("missing/a"), 4, "missing`"),
         ("day:d/b", path("b"), 1, "Permission denied"),
         (&path("one"), "day:d/a/".to_owned(), 5, "not a directory"),
@@ -176,6 +182,9 @@ fn a_day_with_the_client() -> Outcome {
         assert_eq!(refused.status.code(), Some(code), "{from} {to}: {}", text(&refused.stderr));
         assert!(text(&refused.stderr).contains(says), "{from} {to}: {}", text(&refused.stderr));
     }
+    assert_eq!((fs::read_to_string(path("repo/.git/config"))?, fs::exists(path("repo/file"))?), ("ours".into(), false));
+    sandbar(&["cp", "--force", "day:r/.", &path("repo")])?;
+    assert_eq!(fs::read_to_string(path("repo/.git/config"))?, "theirs\n");
     assert!(text(&server.command(&["start", "day"]).output()?.stderr).contains("already running"));
 
     sandbar(&["exec", "-d", "day", "--", "sh", "-c", "echo logged; exec sleep 1000"])?;

@@ -66,6 +66,8 @@ fn bad_usage_is_refused() {
         "sandbar fork box -n 101",
         "sandbar fork box -l nope",
         "sandbar create --from x --template y",
+        "sandbar create --from x --workspace .",
+        "sandbar create --from x -w .:rw",
         "sandbar pool set default",
         "sandbar pool set default 1001",
         "sandbar pool set default -1",

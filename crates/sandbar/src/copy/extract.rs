@@ -21,6 +21,7 @@ use serde::Serialize;
 use tar::{Archive, Entry, EntryType, Unpacked};
 use tokio::sync::mpsc;
 
+use super::repository::{Guard, Judged, KEPT, Repositories};
 use crate::exit::{self, Failure};
 
 const PIECES: usize = 4;
@@ -56,9 +57,11 @@ enum ExtractError {
 pub(crate) async fn stream(
     archive: impl Stream<Item = sandbar_client::Result<Bytes>>,
     root: PathBuf,
+    repositories: Repositories,
 ) -> Result<Extracted, Failure> {
     let (sender, receiver) = mpsc::channel(PIECES);
-    let extracting = tokio::task::spawn_blocking(move || extract(Incoming { receiver, piece: Bytes::new() }, &root));
+    let incoming = Incoming { receiver, piece: Bytes::new() };
+    let extracting = tokio::task::spawn_blocking(move || extract(incoming, &root, repositories));
     let mut archive = std::pin::pin!(archive);
     let mut broken = None;
     while let Some(piece) = archive.next().await {
@@ -81,12 +84,13 @@ pub(crate) async fn stream(
     }
 }
 
-fn extract(archive: impl Read, root: &Path) -> Result<Extracted, ExtractError> {
+fn extract(archive: impl Read, root: &Path, repositories: Repositories) -> Result<Extracted, ExtractError> {
     let failed = |source| ExtractError::Write { path: root.display().to_string(), source };
     fs::create_dir_all(root).map_err(failed)?;
     let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::openat(CWD, root, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
     let mut extracted = Extracted { entries: 0, refused: Vec::new() };
+    let mut guard = Guard::new(repositories);
     for entry in Archive::new(archive).entries().map_err(ExtractError::Archive)? {
         let mut entry = entry.map_err(ExtractError::Archive)?;
         if entry.header().entry_type() == EntryType::XGlobalHeader {
@@ -98,6 +102,15 @@ fn extract(archive: impl Read, root: &Path) -> Result<Extracted, ExtractError> {
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let parts = parts(&entry.path_bytes()).ok_or_else(|| ExtractError::Outside(name.clone()))?;
         let Some((last, parents)) = parts.split_last() else { continue };
+        match guard.judge(root.as_fd(), &parts) {
+            Judged::Fine => {}
+            Judged::Kept(first) => {
+                // Told once, not for each of its files.
+                let told = |there: PathBuf| Refusal { name: there.display().to_string(), why: KEPT.into() };
+                extracted.refused.extend(first.map(told));
+                continue;
+            }
+        }
         match place(&mut entry, root.as_fd(), parents, last) {
             Ok(()) => extracted.entries += 1,
             Err(Obstacle::Refused(why)) => extracted.refused.push(Refusal { name, why: why.into() }),

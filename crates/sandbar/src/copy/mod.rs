@@ -4,6 +4,7 @@
 mod extract;
 mod pack;
 mod place;
+mod repository;
 
 use std::{
     io,
@@ -18,6 +19,7 @@ use tokio::io::AsyncWriteExt as _;
 
 pub(crate) use extract::Refusal;
 pub(crate) use place::{Place, place};
+pub(crate) use repository::Repositories;
 
 use crate::{
     exit::{self, Failure},
@@ -113,6 +115,7 @@ pub(crate) async fn download(
     sandbox: &str,
     from: &str,
     to: &Path,
+    repositories: Repositories,
     print: Printer,
 ) -> Result<Copied, Failure> {
     let ours = std::fs::metadata(to).ok();
@@ -127,7 +130,13 @@ pub(crate) async fn download(
                 Some(name) if into_directory => to.join(name),
                 _ => to.to_owned(),
             };
-            download_tree(client, sandbox, from, &root, print).await
+            repositories.check(&root)?;
+            if let Some(there) = repositories.kept_in(&root)
+                && remote(client, sandbox, &format!("{}/{}", normal.display(), repository::GIT)).await?.is_some()
+            {
+                return Err(repository::kept(&there));
+            }
+            download_tree(client, sandbox, from, &root, repositories, print).await
         }
         FileInfo::File { .. } => {
             let to = match normal.file_name() {
@@ -137,6 +146,7 @@ pub(crate) async fn download(
                 }
                 _ => to.to_owned(),
             };
+            repositories.check(&to)?;
             download_file(client, sandbox, from, &to).await
         }
     }
@@ -162,10 +172,11 @@ async fn download_tree(
     sandbox: &str,
     from: &str,
     root: &Path,
+    repositories: Repositories,
     print: Printer,
 ) -> Result<Copied, Failure> {
     let archive = client.pack(sandbox, from).await?;
-    let Extracted { entries, refused } = extract::stream(archive, root.to_owned()).await?;
+    let Extracted { entries, refused } = extract::stream(archive, root.to_owned(), repositories).await?;
     Ok(Copied { entries, skipped: refused }.told(print))
 }
 

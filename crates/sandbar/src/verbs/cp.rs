@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::{
     context::Context,
-    copy::{self, Place, place},
+    copy::{self, Place, Repositories, place},
     exit::{self, Failure},
     spinner,
     text::{inert, took},
@@ -17,7 +17,8 @@ use crate::{
 /// `-` is standard input or output.
 ///
 /// What comes out of a sandbox is not trusted: devices, pipes, and links that lead outside of the copy are left out
-/// and reported, as is what the sandbox's user cannot read, and the exit code is then 1.
+/// and reported, as is what the sandbox's user cannot read, and the exit code is then 1. A `.git` that is here already is
+/// not overwritten, since its hooks and settings run programs on this machine; see --force.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,6 +34,10 @@ pub(crate) struct Cp {
     /// Where to
     #[arg(value_name = "DESTINATION", value_parser = place)]
     destination: Place,
+
+    /// Out of a sandbox: overwrite also what is in a `.git` here
+    #[arg(short, long)]
+    force: bool,
 }
 
 pub(crate) async fn cp(args: &Cp, context: &Context) -> Result<u8, Failure> {
@@ -48,7 +53,8 @@ pub(crate) async fn cp(args: &Cp, context: &Context) -> Result<u8, Failure> {
             (copy::upload_stdin(&client, sandbox, path).await?, format!("{sandbox}:{path}"))
         }
         (Place::Sandbox { sandbox, path }, Place::Local(to)) => {
-            let copy = copy::download(&client, sandbox, path, to, print);
+            let repositories = if args.force { Repositories::Overwrite } else { Repositories::Keep };
+            let copy = copy::download(&client, sandbox, path, to, repositories, print);
             (spinner::during("copying", copy).await?, to.display().to_string())
         }
         (Place::Sandbox { sandbox, path }, Place::Stdio) => {

@@ -42,8 +42,8 @@ pub(crate) struct Create {
     #[arg(long, value_name = "NAME")]
     template: Option<String>,
 
-    /// Give it the files of a snapshot, by id or name, and its template
-    #[arg(long, value_name = "SNAPSHOT", conflicts_with = "template")]
+    /// Give it the files of a snapshot, by id or name, and its template; a workspace is among them
+    #[arg(long, value_name = "SNAPSHOT", conflicts_with_all = ["template", "workspace"])]
     from: Option<String>,
 
     /// Mark it, to find it with `ls -l`

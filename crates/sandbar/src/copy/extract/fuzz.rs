@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bolero::check;
 
-use super::{extract, parts, skipped, stays_inside};
+use super::{Repositories, extract, parts, skipped, stays_inside};
 
 #[path = "../../../../../fuzz/archive.rs"]
 mod archive;
@@ -18,7 +18,7 @@ fn fuzz_extract() {
         let scene = archive::Scene::new().unwrap_or_else(|error| panic!("{error}"));
         let archive = archive::archive(bytes, scene.outer.path());
         let start = Instant::now();
-        let _either = extract(&archive[..], &scene.root);
+        let _either = extract(&archive[..], &scene.root, Repositories::Keep);
         assert!(start.elapsed() < LONGEST, "it took {:?}", start.elapsed());
         scene.assert_untouched().unwrap_or_else(|error| panic!("{error}"));
     });

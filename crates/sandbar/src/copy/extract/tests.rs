@@ -49,7 +49,7 @@ impl Scene {
     }
 
     fn extract(&self, entries: &[(EntryType, &str, &str)]) -> Result<Extracted, ExtractError> {
-        extract(&archive(entries).map_err(ExtractError::Archive)?[..], &self.root)
+        extract(&archive(entries).map_err(ExtractError::Archive)?[..], &self.root, Repositories::Keep)
     }
 
     fn assert_untouched(&self) -> io::Result<()> {
@@ -57,6 +57,46 @@ impl Scene {
         assert_eq!(fs::read_dir(self.outer.path())?.count(), 2, "something was made beside the root");
         Ok(())
     }
+}
+
+#[test]
+fn a_repository_that_is_here_already_stays() -> Outcome {
+    let evil = [
+        (FILE, ".git/config", ""),
+        (FILE, "src/code", ""),
+        (FILE, ".git/hooks/pre-commit", ""),
+        (FILE, "sub/.GIT/config", ""),
+        (DIRECTORY, "file/.git", ""),
+        (LINK, "worktree/.git", "elsewhere"),
+        (FILE, "new/.git/config", ""),
+        (FILE, "new/.git/HEAD", ""),
+    ];
+    let here = |scene: &Scene| -> io::Result<Vec<String>> {
+        ["root/.git/config", "root/sub/.GIT/config", "root/file/.git", "root/worktree/.git"]
+            .map(|path| fs::read_to_string(scene.outer.path().join(path)))
+            .into_iter()
+            .collect()
+    };
+    let scene = Scene::new()?;
+    for directory in [".git", "sub/.GIT", "file", "worktree"] {
+        fs::create_dir_all(scene.root.join(directory))?;
+    }
+    for path in [".git/config", "sub/.GIT/config", "file/.git", "worktree/.git"] {
+        fs::write(scene.root.join(path), "ours")?;
+    }
+    let extracted = scene.extract(&evil)?;
+    let left_out: Vec<_> = extracted.refused.iter().map(|refusal| refusal.name.as_str()).collect();
+    assert_eq!((left_out, extracted.entries), (vec![".git", "sub/.GIT", "file/.git", "worktree/.git"], 3));
+    assert_eq!(here(&scene)?, ["ours"; 4]);
+    assert!(!scene.root.join(".git/hooks").exists(), "nor is anything added to it");
+    for path in ["src/code", "new/.git/config", "new/.git/HEAD"] {
+        assert_eq!(fs::read_to_string(scene.root.join(path))?, "content", "{path}");
+    }
+    // The control: without the guard the same archive overwrites it.
+    let archive = archive(&evil[..3])?;
+    assert_eq!(extract(&archive[..], &scene.root, Repositories::Overwrite)?, Extracted { entries: 3, refused: vec![] });
+    assert_eq!(here(&scene)?[0], "content");
+    Ok(())
 }
 
 #[test]
@@ -153,7 +193,7 @@ fn what_the_sandbox_left_out_is_told() -> Outcome {
         entry(&mut builder, EntryType::XGlobalHeader, "pax_global_header", "", note)?;
     }
     entry(&mut builder, FILE, "file", "", b"content")?;
-    let extracted = extract(&builder.into_inner()?[..], &scene.root)?;
+    let extracted = extract(&builder.into_inner()?[..], &scene.root, Repositories::Keep)?;
     let refusal = Refusal { name: "../a\nb=c".into(), why: "Forbidden.".into() };
     assert_eq!(extracted, Extracted { entries: 1, refused: vec![refusal] });
     scene.assert_untouched()?;
@@ -194,7 +234,7 @@ fn holes_stay_holes() -> Outcome {
     header.set_cksum();
     let mut builder = Builder::new(Vec::new());
     builder.append(&header, &b"content"[..])?;
-    let extracted = extract(&builder.into_inner()?[..], &scene.root)?;
+    let extracted = extract(&builder.into_inner()?[..], &scene.root, Repositories::Keep)?;
     assert_eq!(extracted, Extracted { entries: 1, refused: vec![] });
     let metadata = fs::metadata(scene.root.join("holes"))?;
     assert_eq!((metadata.len(), metadata.mode() & 0o7777, metadata.mtime()), (HOLE + 7, 0o640, 1_000_000));
@@ -207,6 +247,6 @@ fn a_broken_archive_is_an_error() -> Outcome {
     let scene = Scene::new()?;
     let mut bytes = archive(&[(FILE, "file", "")])?;
     bytes.truncate(515);
-    assert!(extract(&bytes[..], &scene.root).is_err());
+    assert!(extract(&bytes[..], &scene.root, Repositories::Keep).is_err());
     Ok(())
 }
