@@ -84,7 +84,8 @@ async fn a_full_process_table_is_said_and_survived() -> Outcome {
     })?;
     // Kept whatever happens: what a busy moment made goes after some seconds, and is not there when it is needed.
     let kept = (threads(server.pid(), "tokio-rt-worker")?, threads(server.pid(), "sqlx-sqlite-wor")?);
-    assert!(kept.0 >= 2 + 4 && kept.1 >= 1 + 3, "{kept:?} threads of the runtime and of SQLite");
+    // Two that work and four for what blocks; one that writes and three that read.
+    assert!(kept.0 >= 6 && kept.1 >= 4, "{kept:?} threads of the runtime and of SQLite");
     let client = server.impatient()?;
     let named = |name: &str| CreateSandbox { name: Some(name.into()), ..Default::default() };
     client.create(&named("first"), None).await?;
