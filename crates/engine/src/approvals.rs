@@ -64,18 +64,16 @@ impl Engine {
             Role::Agent => Some(caller.session.clone().ok_or_else(unbound)?),
             Role::Viewer | Role::Operator | Role::Admin => None,
         };
-        let sandbox = match &query.sandbox {
-            None => None,
-            Some(text) => {
-                let sandbox = match self.inner.find(text).await? {
-                    Known::Live(handle) => handle.sandbox(),
-                    Known::Gone(gone) => *gone,
-                };
-                if session.as_ref().is_some_and(|session| *session != sandbox.session) {
-                    return Err(problem::unknown_sandbox(text));
-                }
-                Some(sandbox.id)
+        let sandbox = match (&query.sandbox, &session) {
+            (None, _) => None,
+            (Some(text), Some(_)) => {
+                let own = self.inner.own_sandbox(caller, text).await?;
+                Some(own.ok_or_else(|| problem::unknown_sandbox(text))?)
             }
+            (Some(text), None) => Some(match self.inner.find(text).await? {
+                Known::Live(handle) => handle.id.clone(),
+                Known::Gone(gone) => gone.id,
+            }),
         };
         let filter = ApprovalFilter { states: query.states, sandbox, session, limit };
         Ok(self.inner.store.approvals(&filter).await?)

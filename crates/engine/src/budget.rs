@@ -12,6 +12,7 @@ use crate::{
     Caller, Engine, Inner, clock,
     gate::unknown,
     problem::unknown_session,
+    sessions::Sight,
     store::{self, gate::UsageQuery, sessions::SessionRow},
 };
 
@@ -186,22 +187,10 @@ impl Inner {
 
     /// An agent's is its own, or one below it; of others it does not even learn whether they are there.
     async fn session_for(&self, caller: &Caller, of: &str) -> Result<SessionRow, Problem> {
-        let found = self.session(of).await;
-        if caller.role != Role::Agent {
-            return found;
+        match caller.role {
+            Role::Agent => self.own_session(caller, Sight::Below, of).await?.ok_or_else(not_yours),
+            Role::Viewer | Role::Operator | Role::Admin => self.session(of).await,
         }
-        let found = found.map_err(|problem| match problem.code {
-            Code::UnknownSession | Code::UnknownSandbox => not_yours(),
-            _ => problem,
-        })?;
-        let mut above = Some(found.id.clone());
-        while let Some(id) = above {
-            if caller.session.as_ref() == Some(&id) {
-                return Ok(found);
-            }
-            above = self.store.session(&id).await?.and_then(|row| row.parent);
-        }
-        Err(not_yours())
     }
 }
 

@@ -7,9 +7,7 @@ use std::{
 
 use sandbar_api::{Problem, Sandbox, SandboxId, SandboxState, SessionId};
 
-use crate::{Inner, handle::Handle, problem, store::SandboxFilter};
-
-const PAGE: u32 = 1000;
+use crate::{Inner, handle::Handle, problem};
 
 #[derive(Default)]
 pub(crate) struct Registry {
@@ -124,24 +122,11 @@ impl Inner {
         }
     }
 
-    /// The last sandbox of that name, so that repeating a delete by name is no error. Looks through what retention
-    /// left of the deleted; only names that nothing has come this far.
+    /// The last sandbox of that name, so that repeating a delete by name is no error.
     async fn deleted_named(&self, name: &str) -> Result<Option<Sandbox>, Problem> {
         if sandbar_api::check::name(name).is_err() {
             return Ok(None);
         }
-        let states = vec![SandboxState::Deleted];
-        let mut filter = SandboxFilter { states, limit: PAGE, ..SandboxFilter::default() };
-        let mut found = None;
-        loop {
-            let rows = self.store.sandboxes(&filter).await?;
-            let last = rows.last().map(|row| row.sandbox.id.clone());
-            let full = rows.len() == PAGE as usize;
-            found = rows.into_iter().map(|row| row.sandbox).rfind(|sandbox| sandbox.name == name).or(found);
-            if !full {
-                return Ok(found);
-            }
-            filter.after = last;
-        }
+        Ok(self.store.sandbox_last_named(name).await?.map(|row| row.sandbox))
     }
 }

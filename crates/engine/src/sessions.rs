@@ -1,6 +1,8 @@
 //! Sessions: made with a sandbox and perhaps a command in its terminal, or not at all; found by whatever names them;
 //! deleted with everything that is theirs. What they used stays, for those above them.
 
+mod own;
+
 use std::{
     collections::{BTreeMap, HashSet},
     sync::Arc,
@@ -23,6 +25,8 @@ use crate::{
         sessions::{Deletion, SessionFilter, SessionMarks, SessionRow},
     },
 };
+
+pub(crate) use own::Sight;
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
@@ -160,14 +164,10 @@ impl Engine {
     /// By id also one that is deleted, until it is pruned. An agent sees its own, and of others not even whether they
     /// are there.
     pub async fn session(&self, caller: &Caller, of: &str) -> Result<Session, Problem> {
-        let found = self.inner.session_of(of).await;
-        if caller.role == Role::Agent {
-            let own = found.as_ref().is_ok_and(|row| caller.session.as_ref() == Some(&row.id));
-            if !own {
-                return Err(not_yours());
-            }
-        }
-        let row = found?;
+        let row = match caller.role {
+            Role::Agent => self.inner.own_session(caller, Sight::Own, of).await?.ok_or_else(not_yours)?,
+            Role::Viewer | Role::Operator | Role::Admin => self.inner.session_of(of).await?,
+        };
         if row.deleted_at.is_some() && row.id.as_str() != of {
             return Err(problem::session_ended(of));
         }

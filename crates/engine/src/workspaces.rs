@@ -25,7 +25,11 @@ use tokio::time;
 
 use self::config::Plan;
 pub use self::conversations::{ConversationId, NewConversation};
-use crate::{Caller, Engine, Inner, clock, owner, problem, sessions, store::sessions::SessionRow};
+use crate::{
+    Caller, Engine, Inner, clock, owner, problem,
+    sessions::{self, Sight},
+    store::sessions::SessionRow,
+};
 
 /// How long providing a workspace may take.
 pub const LIMIT: Duration = Duration::from_secs(5 * 60);
@@ -106,12 +110,13 @@ impl Engine {
 
     /// As it is now; nothing is made or brought back. An agent sees its own session's.
     pub async fn workspace_now(&self, caller: &Caller, of: &str) -> Result<Workspace, Problem> {
-        let found = self.inner.standing(of).await;
         let row = match caller.role {
-            Role::Agent => found.ok().filter(|row| caller.session.as_ref() == Some(&row.id)),
-            Role::Viewer | Role::Operator | Role::Admin => Some(found?),
+            Role::Agent => {
+                let own = self.inner.own_session(caller, Sight::Own, of).await?;
+                own.filter(|row| row.deleted_at.is_none()).ok_or_else(sessions::not_yours)?
+            }
+            Role::Viewer | Role::Operator | Role::Admin => self.inner.standing(of).await?,
         };
-        let row = row.ok_or_else(sessions::not_yours)?;
         let sandbox = self.inner.newest(&row.id).await?;
         let ready = sandbox.as_ref().is_some_and(|sandbox| sandbox.state == SandboxState::Ready);
         let secret = match caller.role {

@@ -27,10 +27,12 @@ const SQLITE_FILES: &[File] = files! { "sqlite":
     "0007_restarts.sql"
     "0008_workspaces.sql"
     "0009_instance.sql"
+    "0010_names.sql"
 };
 const POSTGRES_FILES: &[File] = files! { "postgres":
     "0001_present.sql"
     "0002_instance.sql"
+    "0003_names.sql"
 };
 
 pub(super) static SQLITE: LazyLock<Migrator> = LazyLock::new(|| migrator(SQLITE_FILES));

@@ -212,6 +212,11 @@ pub trait Store:
     async fn sandbox(&self, id: &SandboxId) -> Result<Option<SandboxRow>>;
     /// Not among the deleted: their names are free again.
     async fn sandbox_named(&self, name: &str) -> Result<Option<SandboxRow>>;
+    /// The last of the deleted that had this name.
+    async fn sandbox_last_named(&self, name: &str) -> Result<Option<SandboxRow>>;
+    /// By id or name, of this session alone; also a deleted one, if nothing else is meant. Nothing beyond the session is
+    /// looked at.
+    async fn sandbox_within(&self, session: &SessionId, of: &str) -> Result<Option<SandboxId>>;
     async fn sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<SandboxRow>>;
     /// Event `sandbox.<state>`. Checks the transition inside the transaction.
     async fn transition(&self, id: &SandboxId, to: SandboxState, reason: Option<StateReason>) -> Result<SandboxRow>;

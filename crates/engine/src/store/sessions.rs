@@ -120,6 +120,9 @@ pub trait SessionStore: Send + Sync {
     async fn session(&self, id: &SessionId) -> Result<Option<SessionRow>>;
     /// The one of that name, or the last that had it.
     async fn session_named(&self, name: &str) -> Result<Option<SessionRow>>;
+    /// By its own id or name, or by a sandbox's id or name, as callers write it: `root`, or with `below` also a session that
+    /// spends its budget. Nothing beyond those is looked at.
+    async fn session_within(&self, root: &SessionId, below: bool, of: &str) -> Result<Option<SessionRow>>;
     /// Oldest first.
     async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRow>>;
     async fn belongings(&self, session: &SessionId) -> Result<Belongings>;

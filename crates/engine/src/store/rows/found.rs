@@ -26,6 +26,25 @@ pub(super) async fn by_name(readers: &Pool, name: &str) -> Result<Option<Sandbox
     row.as_ref().map(decode).transpose()
 }
 
+/// Ids ascend with time.
+pub(super) const LAST_NAMED: &str =
+    "SELECT * FROM sandboxes WHERE name = $1 AND state = 'deleted' ORDER BY id DESC LIMIT 1";
+
+pub(super) async fn last_named(readers: &Pool, name: &str) -> Result<Option<SandboxRow>> {
+    let row = sqlx::query(LAST_NAMED).bind(text(name)).fetch_optional(readers).await?;
+    row.as_ref().map(decode).transpose()
+}
+
+/// Of one session; one that is there goes before one that was.
+pub(super) const WITHIN: &str = "SELECT id FROM sandboxes WHERE session = $1 AND (id = $2 OR name = $2)
+    ORDER BY CASE WHEN state = 'deleted' THEN 1 ELSE 0 END, id DESC LIMIT 1";
+
+pub(super) async fn within(readers: &Pool, session: &SessionId, of: &str) -> Result<Option<SandboxId>> {
+    let id: Option<String> =
+        sqlx::query_scalar(WITHIN).bind(session.as_str()).bind(text(of)).fetch_optional(readers).await?;
+    id.as_deref().map(parse).transpose()
+}
+
 /// By when it came to be there: one out of a pool has an id of before.
 pub(super) async fn last_of(readers: &Pool, session: &SessionId) -> Result<Option<SandboxRow>> {
     let row = sqlx::query("SELECT * FROM sandboxes WHERE session = $1 ORDER BY created_at DESC, id DESC LIMIT 1")

@@ -81,6 +81,12 @@ impl SessionStore for This {
         row.as_ref().map(decode).transpose()
     }
 
+    async fn session_within(&self, root: &SessionId, below: bool, of: &str) -> Result<Option<SessionRow>> {
+        let query = sqlx::query(WITHIN).bind(root.as_str()).bind(text(of)).bind(i64::from(below));
+        let row = query.fetch_optional(&self.readers).await?;
+        row.as_ref().map(decode).transpose()
+    }
+
     async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRow>> {
         let rows = sqlx::query(PAGE)
             .bind(filter.after.as_ref().map_or("", SessionId::as_str))
@@ -117,6 +123,25 @@ impl SessionStore for This {
         self.writer.write(Essential, move |transaction| Box::pin(delete(transaction, session.clone()))).await
     }
 }
+
+/// What has a name goes before what had it, as everywhere.
+pub(super) const WITHIN: &str = "
+    WITH RECURSIVE tree (id) AS (
+        SELECT id FROM sessions WHERE id = $1
+        UNION SELECT s.id FROM tree JOIN sessions AS s ON s.parent = tree.id WHERE $3 = 1)
+    SELECT s.* FROM tree JOIN sessions AS s ON s.id = tree.id
+    LEFT JOIN sandboxes AS b ON b.session = s.id AND (b.id = $2 OR b.name = $2)
+    WHERE s.id = $2 OR s.name = $2 OR b.id IS NOT NULL
+    ORDER BY
+        CASE
+            WHEN s.id = $2 THEN 0
+            WHEN s.name = $2 AND s.deleted_at IS NULL THEN 1
+            WHEN b.state <> 'deleted' THEN 2
+            WHEN s.name = $2 THEN 3
+            ELSE 4
+        END,
+        COALESCE(s.deleted_at, 0) DESC, COALESCE(b.id, '') DESC, s.id DESC
+    LIMIT 1";
 
 // One statement whatever the filter, so that it is prepared once: lists come in as JSON.
 const PAGE: &str = concat!(

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use sandbar_api::{
-    Event, Exit, InstanceId, OutputRange, Process, ProcessId, ProcessState, SandboxId, SandboxState, SnapshotId,
-    StateReason, Token, TokenId,
+    Event, Exit, InstanceId, OutputRange, Process, ProcessId, ProcessState, SandboxId, SandboxState, SessionId,
+    SnapshotId, StateReason, Token, TokenId,
 };
 use sandbar_provider::Quarantine;
 use tokio::sync::watch;
@@ -36,6 +36,14 @@ impl Store for This {
 
     async fn sandbox_named(&self, name: &str) -> Result<Option<SandboxRow>> {
         found::by_name(&self.readers, name).await
+    }
+
+    async fn sandbox_last_named(&self, name: &str) -> Result<Option<SandboxRow>> {
+        found::last_named(&self.readers, name).await
+    }
+
+    async fn sandbox_within(&self, session: &SessionId, of: &str) -> Result<Option<SandboxId>> {
+        found::within(&self.readers, session, of).await
     }
 
     async fn sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<SandboxRow>> {

@@ -83,6 +83,7 @@ macro_rules! promises {
             ledger::sums_do_not_overflow
             ledger::sessions_that_share_a_budget_go_together
             names::they_are_unique_until_their_sandbox_is_deleted
+            names::the_last_that_had_one_is_found
             names::one_key_makes_one_sandbox
             names::one_key_makes_one_sandbox_at_the_same_time_too
             output::it_comes_back_as_it_was_written
@@ -121,6 +122,7 @@ macro_rules! promises {
             sessions::one_with_sandboxes_is_not_deleted
             sessions::deleting_withdraws_and_tells_once
             sessions::nothing_joins_a_deleted_one
+            sessions::a_bounded_lookup_finds_nothing_beyond_its_session
             snapshots::they_outlive_their_origin_and_give_their_names_back
             snapshots::hidden_ones_are_told_to_nobody
             terminals::moments_end_where_time_went_on

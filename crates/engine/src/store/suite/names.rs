@@ -26,6 +26,23 @@ pub(in crate::store) async fn they_are_unique_until_their_sandbox_is_deleted<H: 
     Ok(())
 }
 
+pub(in crate::store) async fn the_last_that_had_one_is_found<H: Home>(home: H) -> Outcome {
+    let store = home.open().await?;
+    let mut last = None;
+    for _ in 0..3 {
+        let id = sandbox(&store, "agent").await?;
+        let found = store.sandbox_last_named("agent").await?.map(|row| row.sandbox.id);
+        assert_eq!(found, last, "one that is there had no end yet");
+        store.transition(&id, SandboxState::Deleted, None).await?;
+        last = Some(id);
+    }
+    sandbox(&store, "other").await?;
+    assert_eq!(store.sandbox_last_named("agent").await?.map(|row| row.sandbox.id), last);
+    assert_eq!(store.sandbox_last_named("other").await?, None);
+    assert_eq!(store.sandbox_last_named("nobody\0").await?, None);
+    Ok(())
+}
+
 fn keyed(name: &str, key: &str, digest: u8) -> NewSandbox {
     let key = IdempotencyKey { owner: "token:one".into(), key: key.into(), digest: [digest; 32] };
     NewSandbox { key: Some(key), ..new_sandbox(name) }

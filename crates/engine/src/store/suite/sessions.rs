@@ -168,3 +168,39 @@ pub(in crate::store) async fn nothing_joins_a_deleted_one<H: Home>(home: H) -> O
     assert_eq!(store.session(&child).await?.and_then(|row| row.parent), Some(session), "what it uses still counts");
     Ok(())
 }
+
+/// Agents name what is theirs; of what others have not even the time of an answer may tell.
+pub(in crate::store) async fn a_bounded_lookup_finds_nothing_beyond_its_session<H: Home>(home: H) -> Outcome {
+    let store = home.open().await?;
+    let (box_one, one) = made(&store, marked("one", Some("agent"), &[])).await?;
+    let below = NewSandbox { parent: Some(one.clone()), ..marked("two", Some("helper"), &[]) };
+    let (box_two, two) = made(&store, below).await?;
+    let (box_three, three) = made(&store, marked("three", Some("stranger"), &[])).await?;
+    let (store, found) = (&store, async |below: bool, of: &str| {
+        Ok::<_, Error>(store.session_within(&one, below, of).await?.map(|row| row.id))
+    });
+    for of in [one.as_str(), "agent", box_one.as_str(), "one"] {
+        assert_eq!(found(false, of).await?.as_ref(), Some(&one), "{of}");
+        assert_eq!(found(true, of).await?.as_ref(), Some(&one), "{of}");
+    }
+    for of in [two.as_str(), "helper", box_two.as_str(), "two"] {
+        assert_eq!(found(false, of).await?, None, "{of}");
+        assert_eq!(found(true, of).await?.as_ref(), Some(&two), "{of}");
+    }
+    for of in [three.as_str(), "stranger", box_three.as_str(), "three", "nobody", "", "\0"] {
+        assert_eq!(found(true, of).await?, None, "{of:?}");
+        assert_eq!(store.sandbox_within(&one, of).await?, None, "{of:?}");
+    }
+    // What it had stays its own, whoever has the name now.
+    store.transition(&box_one, SandboxState::Deleted, None).await?;
+    made(store, new_sandbox("one")).await?;
+    for of in [box_one.as_str(), "one"] {
+        assert_eq!(found(false, of).await?.as_ref(), Some(&one), "{of}");
+        assert_eq!(store.sandbox_within(&one, of).await?.as_ref(), Some(&box_one), "{of}");
+    }
+    let mut joins = NewSandbox { new_session: false, ..new_sandbox("four") };
+    joins.row.sandbox.session = one.clone();
+    let (box_four, _) = made(store, joins).await?;
+    assert_eq!(store.sandbox_within(&one, "four").await?, Some(box_four));
+    Ok(())
+}

@@ -1,6 +1,7 @@
 //! The suite on SQLite, and what only SQLite can get wrong.
 
 mod full;
+mod plans;
 
 use std::{fs::Permissions, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
