@@ -145,6 +145,9 @@ fn fix(code: Code) -> &'static str {
         Code::CommandNotFound => "Check the spelling, give its full path, or use a template that has the program.",
         Code::CommandNotExecutable => "Make it executable (chmod +x) and check its interpreter and architecture.",
         Code::BadRequest => "Correct what it names, and send it again.",
+        Code::BadCommand => {
+            "Keep both together below a quarter of the stack's limit, usually 2 MiB, at eight bytes more for each of them; pass more on standard input or in a file."
+        }
         Code::BadPath | Code::PathOutside => "Give a path inside the sandbox, for example /workspace/file.",
         Code::UnknownFile => "Check the path; it is one inside the sandbox, for example /workspace/file.",
         Code::FileForbidden => {

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Larger requests are files, and those have their own route.
-const MAX_JSON: usize = 2 * 1024 * 1024;
+const MAX_JSON: usize = 4 * 1024 * 1024;
 const MAX_BRIEF: usize = 4 * 1024;
 const MAX_SECRET: usize = 64 * 1024;
 const BRIEF_TIME: Duration = Duration::from_secs(10);
