@@ -303,6 +303,11 @@ fn what_is_printed_to_paste_starts_the_bridge() -> Outcome {
     talk.send(&exec(1, "echo pasted"))?;
     assert_eq!(talk.answer(1)?["result"]["structuredContent"]["stdout"], "pasted\n");
     talk.end()?;
+    // Agents that connect by HTTP find the port that is in use, which no test's server shares with another.
+    let printed = done(&mut server.command(&["mcp", "own", "--print-config=http"]))?;
+    let at = printed.find('{').ok_or("no JSON")?;
+    let entry = serde_json::from_str::<Value>(&printed[at..])?["mcpServers"]["sandbar"].clone();
+    assert_eq!(entry["url"], format!("{}/v1/sessions/own/mcp", server.base()?));
     // All of them, for a session named like the directory; nothing is made, no server is needed.
     let place = server.home.path().join("Some Project");
     fs::create_dir(&place)?;

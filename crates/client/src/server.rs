@@ -14,6 +14,11 @@ struct Host {
     reports: Vec<serde_json::Value>,
 }
 
+#[derive(Deserialize)]
+struct Health {
+    url: Option<String>,
+}
+
 impl Client {
     pub async fn templates(&self) -> Result<Vec<Template>> {
         Ok(self.get::<TemplateList>(&["v1", "templates"]).await?.templates)
@@ -67,6 +72,11 @@ impl Client {
     /// The server is alive.
     pub async fn health(&self) -> Result<()> {
         self.empty(self.request(Method::GET, &["healthz"])).await
+    }
+
+    /// Where the server listens on TCP, if it does; known to callers over its socket alone.
+    pub async fn url(&self) -> Result<Option<String>> {
+        Ok(self.get::<Health>(&["healthz"]).await?.url)
     }
 
     /// The server can take work.

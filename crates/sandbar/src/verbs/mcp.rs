@@ -95,7 +95,7 @@ impl Place {
 
 pub(crate) async fn mcp(args: Mcp, context: &Context) -> Result<u8, Failure> {
     if let Some(agent) = args.print_config {
-        return config::print(agent, &args, context);
+        return config::print(agent, &args, context).await;
     }
     let session = args.session.unwrap_or_default();
     let client = context.client()?.with_patience(PATIENCE);

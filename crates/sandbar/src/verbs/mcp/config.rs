@@ -32,7 +32,7 @@ pub(super) enum Agent {
 }
 
 const EACH: [Agent; 6] = [Agent::Claude, Agent::ClaudeDesktop, Agent::Codex, Agent::Opencode, Agent::Json, Agent::Http];
-/// Where `sandbar up` listens, unless told otherwise.
+/// Where `sandbar up` listens, unless told otherwise; for when no server runs that could say.
 const USUAL: &str = "http://127.0.0.1:7227";
 const PLACEHOLDER: &str = "sbt_…";
 
@@ -51,8 +51,8 @@ struct Entry {
     base: String,
 }
 
-pub(super) fn print(agent: Agent, args: &Mcp, context: &Context) -> Result<u8, Failure> {
-    let entry = Entry::new(args, context)?;
+pub(super) async fn print(agent: Agent, args: &Mcp, context: &Context) -> Result<u8, Failure> {
+    let entry = Entry::new(args, context).await?;
     let print = context.print;
     if print.json {
         let (program, arguments) = (entry.argv.first(), entry.argv.get(1..));
@@ -87,7 +87,7 @@ impl Agent {
 }
 
 impl Entry {
-    fn new(args: &Mcp, context: &Context) -> Result<Self, Failure> {
+    async fn new(args: &Mcp, context: &Context) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::io("failed to find this program"))?;
         let named = context.named()?;
         let token = named.url.is_some();
@@ -104,7 +104,11 @@ impl Entry {
             argv.extend(["--agent".into(), agent.clone()]);
         }
         argv.extend(named.arguments.clone());
-        let base = named.url.as_deref().unwrap_or(USUAL).trim_end_matches('/').to_owned();
+        let base = match &named.url {
+            Some(url) => url.clone(),
+            None => in_use(context).await.unwrap_or_else(|| USUAL.to_owned()),
+        };
+        let base = base.trim_end_matches('/').to_owned();
         Ok(Self { name: "sandbar".into(), argv, token, creates, server: named.arguments, session, base })
     }
 
@@ -211,6 +215,11 @@ impl Entry {
             }
         })
     }
+}
+
+/// Where the server of this home listens, if one is there: it is not waited for.
+async fn in_use(context: &Context) -> Option<String> {
+    context.client().ok()?.url().await.ok()?
 }
 
 /// The name of this directory, as far as it can be a session's.
