@@ -65,6 +65,7 @@ codes! {
     UnknownModel "unknown_model" 404 "There is no such model"
     UnknownFile "unknown_file" 404 "There is no such file"
     MethodNotAllowed "method_not_allowed" 405 "The route does not take this method"
+    NotAcceptable "not_acceptable" 406 "None of the accepted content types can be sent"
     NameTaken "name_taken" 409 "The name is taken"
     WrongState "wrong_state" 409 "The sandbox's state does not allow this"
     WorkspaceDisabled "workspace_disabled" 409 "The agent has no workspaces"

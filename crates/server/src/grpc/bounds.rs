@@ -55,7 +55,7 @@ pub(super) async fn hold(State(bounds): State<Bounds>, request: Request, next: N
     let streams = bounds.streams;
     let mut end = Box::pin(ended(bounds, left, caller));
     let response = tokio::select! {
-        response = next.run(request) => response,
+        response = next.run(request) => status::coded(response),
         status = &mut end => return status::refusal(&status, &HeaderMap::new()),
     };
     // Of a refusal there is no body to end.

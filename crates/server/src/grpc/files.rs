@@ -56,7 +56,8 @@ impl Files for Desk {
 
     async fn write(&self, request: Request<Streaming<WriteRequest>>) -> Answer<WriteReply> {
         let mut said = request.into_inner();
-        let Some(Message::Open(open)) = said.message().await?.and_then(|first| first.message) else {
+        let Some(Message::Open(open)) = said.message().await.map_err(status::unread)?.and_then(|first| first.message)
+        else {
             return Err(status::of(bad_request("The first message is not `open`.", "Say `open` first, then `data`.")));
         };
         let WriteOpen { sandbox, path, mode } = open;
@@ -114,6 +115,7 @@ fn body(said: Streaming<WriteRequest>) -> ByteStream {
             Ok(Some(WriteRequest { message: Some(Message::Commit(_)) })) => None,
             Ok(Some(_)) => Some((Err(misplaced()), None)),
             Ok(None) => Some((Err(broke_off("it ended without `commit`")), None)),
+            Err(status) if status::is_too_large(&status) => Some((Err(status::too_large()), None)),
             Err(status) => Some((Err::<Bytes, _>(broke_off(status.message())), None)),
         }
     }))

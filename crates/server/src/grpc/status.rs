@@ -42,7 +42,7 @@ fn code(code: Code) -> tonic::Code {
         Code::SandboxGone | Code::SessionEnded => tonic::Code::NotFound,
         Code::OutputDropped | Code::EventsDropped | Code::OffsetBeyond => tonic::Code::OutOfRange,
         code => match code.status() {
-            400 | 415 => tonic::Code::InvalidArgument,
+            400 | 406 | 415 => tonic::Code::InvalidArgument,
             401 => tonic::Code::Unauthenticated,
             403 => tonic::Code::PermissionDenied,
             404 => tonic::Code::NotFound,
@@ -53,6 +53,47 @@ fn code(code: Code) -> tonic::Code {
             _ => tonic::Code::Internal,
         },
     }
+}
+
+/// What tonic refuses by itself, with our code: it has none, and calls a message that is too large out of range.
+pub(super) fn coded(response: Response) -> Response {
+    let told = response.headers();
+    if told.contains_key(CODE) {
+        return response;
+    }
+    match told.get("grpc-status").map(|status| tonic::Code::from_bytes(status.as_bytes())) {
+        Some(tonic::Code::OutOfRange) => refusal(&of(too_large()), response.headers()),
+        // Beside `grpc-accept-encoding`, by which clients know what would do.
+        Some(tonic::Code::Unimplemented) if told.contains_key("grpc-accept-encoding") => {
+            let problem = of(Problem::new(
+                Code::UnsupportedMedia,
+                "The message is compressed, and this server takes none that is.",
+                "Call without compression, `grpc-encoding: identity`.",
+            ));
+            let metadata = problem.metadata().clone();
+            let status = Status::with_metadata(tonic::Code::Unimplemented, problem.message(), metadata);
+            refusal(&status, response.headers())
+        }
+        _ => response,
+    }
+}
+
+/// What a message of a stream was not read for.
+pub(super) fn unread(status: Status) -> Status {
+    if is_too_large(&status) { of(too_large()) } else { status }
+}
+
+/// As tonic says it; a status of ours has a code.
+pub(super) fn is_too_large(status: &Status) -> bool {
+    status.code() == tonic::Code::OutOfRange && status.metadata().get(CODE).is_none()
+}
+
+pub(super) fn too_large() -> Problem {
+    Problem::new(
+        Code::TooLarge,
+        "The message is larger than 4 MiB.",
+        "Send less in one message: a file in more pieces, a long text as a file.",
+    )
 }
 
 /// Whether the caller speaks gRPC. What browsers speak instead, `application/grpc-web`, is another protocol.
@@ -86,7 +127,10 @@ pub(crate) async fn answer(request: Request, next: Next) -> Response {
 pub(super) fn refusal(status: &Status, common: &HeaderMap) -> Response {
     let mut response = status.clone().into_http::<Body>();
     for (name, value) in common {
-        if name != header::CONTENT_TYPE && name != header::CONTENT_LENGTH {
+        // Where the answer was a status before, this one stands in its place.
+        let replaced = [header::CONTENT_TYPE, header::CONTENT_LENGTH].contains(name)
+            || ["grpc-status", "grpc-message", "grpc-status-details-bin"].contains(&name.as_str());
+        if !replaced {
             response.headers_mut().insert(name, value.clone());
         }
     }

@@ -33,7 +33,8 @@ impl Terminals for Desk {
     async fn attach(&self, request: Request<Streaming<AttachRequest>>) -> Result<Response<Self::AttachStream>, Status> {
         let caller = caller(&request)?;
         let mut said = request.into_inner();
-        let Some(Message::Open(open)) = said.message().await?.and_then(|first| first.message) else {
+        let Some(Message::Open(open)) = said.message().await.map_err(status::unread)?.and_then(|first| first.message)
+        else {
             return Err(status::of(bad_request("The first message is not `open`.", "Say which terminal, in `open`.")));
         };
         let wanted = AttachAsk {
@@ -88,7 +89,7 @@ async fn hear(keyboard: &mut Keyboard, said: &mut Streaming<AttachRequest>) -> S
         let message = match said.message().await {
             Ok(Some(said)) => said.message,
             Ok(None) => return std::future::pending().await,
-            Err(status) => return status,
+            Err(status) => return status::unread(status),
         };
         match message {
             Some(Message::Input(input)) if input.data.len() > MOST => {

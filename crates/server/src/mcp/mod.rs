@@ -15,6 +15,7 @@ mod patience;
 mod processes;
 mod progress;
 mod read;
+mod refusal;
 mod route;
 mod search;
 mod skills;

@@ -13,7 +13,7 @@ use futures_util::StreamExt as _;
 use sandbar_api::{Code, Problem};
 use tokio::{sync::Notify, task::JoinError};
 
-use super::{Place, patience};
+use super::{Place, patience, refusal};
 use crate::{
     App,
     access::Calling,
@@ -46,10 +46,10 @@ pub(crate) fn routes() -> Routes {
         (status = 202, description = "A notification was taken."),
         (status = 403, description = "`forbidden`: for a viewer's token."),
         (status = 404, description = "`unknown_session`: also of an MCP session, which is then to be opened again."),
-        (status = 406, description = "The Accept header does not name both application/json and text/event-stream."),
+        (status = 406, description = "`not_acceptable`: the Accept header does not name both application/json and text/event-stream."),
         (status = 410, description = "`session_ended`"),
-        (status = 413, description = "The message is larger than 4 MiB."),
-        (status = 415, description = "The message is not declared as JSON."),
+        (status = 413, description = "`too_large`: the message is larger than 4 MiB."),
+        (status = 415, description = "`unsupported_media`: the message is not JSON-RPC, or not declared as JSON."),
         (status = 429, description = "`too_many` MCP sessions are open."),
         (status = 503, description = "`shutting_down` while the tool ran; what it runs goes on."),
     )
@@ -68,7 +68,7 @@ async fn call(app: State<App>, caller: Calling, path: Path<SessionPath>, request
         (status = 200, description = "The stream.", body = String, content_type = "text/event-stream"),
         (status = 403, description = "`forbidden`: for a viewer's token."),
         (status = 404, description = "`unknown_session`: also of an MCP session."),
-        (status = 406, description = "The Accept header does not name text/event-stream."),
+        (status = 406, description = "`not_acceptable`: the Accept header does not name text/event-stream."),
     )
 )]
 async fn listen(app: State<App>, caller: Calling, path: Path<SessionPath>, request: Request) -> Result<Response> {
@@ -142,7 +142,7 @@ async fn serve(
             biased;
             // First, or rmcp would answer as if something had failed.
             () = closing.cancelled_owned() => Refused(shutting_down()).into_response(),
-            answer = service.handle(request) => answer.map(Body::new),
+            answer = service.handle(request) => refusal::told(answer.map(Body::new)).await,
         }
     };
     let answer = patience::answered(Box::pin(answering), &begun).await;

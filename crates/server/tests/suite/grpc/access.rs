@@ -69,6 +69,7 @@ pub(crate) async fn errors(bench: &Bench) {
     let mut processes = ProcessesClient::new(channel.clone());
     for (request, code, name) in [
         (ExecRequest { argv: vec![], ..shell("") }, Code::InvalidArgument, "bad_command"),
+        (ExecRequest { argv: vec!["x".repeat(5 << 20)], ..shell("") }, Code::ResourceExhausted, "too_large"),
         (ExecRequest { argv: vec!["no-such".into()], ..shell("") }, Code::FailedPrecondition, "command_not_found"),
         (ExecRequest { cwd: Some("/none".into()), ..shell("") }, Code::NotFound, "unknown_file"),
         (ExecRequest { sandbox: "nobody".into(), ..shell("") }, Code::NotFound, "unknown_sandbox"),

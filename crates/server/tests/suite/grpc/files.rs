@@ -152,7 +152,12 @@ pub(crate) async fn whole(bench: &Bench) {
     }
     // One message holds 4 MiB at most, and says so.
     let huge = vec![open("box", &path, None), data(vec![0; 5 << 20]), commit()];
-    client.write(tokio_stream::iter(huge)).await.unwrap_err();
+    let refused = client.write(tokio_stream::iter(huge)).await.unwrap_err();
+    assert_eq!(told(&refused), (Code::ResourceExhausted, "too_large".to_owned()), "{refused:?}");
+    let first = open("box", &"x".repeat(5 << 20), None);
+    let refused = client.write(tokio_stream::iter([first])).await.unwrap_err();
+    assert_eq!(told(&refused), (Code::ResourceExhausted, "too_large".to_owned()), "{refused:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "before");
     // A call that is cancelled has not committed.
     let (say, said) = mpsc::channel(8);
     for message in [open("box", &path, None), data("half")] {

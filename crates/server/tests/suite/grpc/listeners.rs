@@ -87,6 +87,12 @@ pub(crate) async fn plain_http(bench: &Bench) {
     end(&mut client.exec(shell("exit 0")).await.unwrap().into_inner()).await.unwrap();
     let metrics = bench.get("/metrics").await.text();
     assert!(metrics.contains(r#"route="/sandbar.v1.Processes/Exec",method="POST",status="2xx""#), "{metrics}");
+    // Compressed messages are not taken, and clients are told in the way that has them call again without.
+    let compressed = [("content-type", "application/grpc"), ("grpc-encoding", "gzip")];
+    let answer = bench.send("POST", path, &compressed, "").await;
+    let told = |name: &str| answer.headers.get(name).map(|value| value.to_str().unwrap());
+    assert_eq!((told("grpc-status"), told("sandbar-code")), (Some("12"), Some("unsupported_media")));
+    assert_eq!(told("grpc-accept-encoding"), Some("identity"));
 }
 
 pub(crate) async fn tls(bench: &Bench) {

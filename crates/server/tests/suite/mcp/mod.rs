@@ -157,9 +157,32 @@ async fn prescribed(bench: &Bench) {
         let answer = bench.send("POST", TOOLS, &session, plain.clone()).await;
         assert_eq!(message(&answer)["id"], 2, "{}", answer.text());
     }
+    // What was not declared is not there, in either era: an empty list would say that there may be some.
+    for method in ["prompts/list", "resources/list", "resources/templates/list", "completion/complete"] {
+        let params = json!({"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "x", "value": ""}});
+        let absent = modern(method, params.clone());
+        let (_, code, answer) = send(&lent(&absent.0), absent.1).await;
+        assert_eq!(code, Some(-32601), "{method}: {}", answer.text());
+        let absent = json!({"jsonrpc": "2.0", "id": 3, "method": method, "params": params}).to_string();
+        let answer = bench.send("POST", TOOLS, &session, absent).await;
+        assert_eq!(message(&answer)["error"]["code"], -32601, "{method}: {}", answer.text());
+    }
     let nothing = plain.replace("tools/list", "no/such/method");
     assert_eq!(message(&bench.send("POST", TOOLS, &session, nothing).await)["error"]["code"], -32601);
-    assert_eq!(bench.send("GET", TOOLS, &[(SESSION, id.as_str())], "").await.status, StatusCode::NOT_ACCEPTABLE);
+    // What is refused below the protocol is a problem like any other.
+    for (headers, body, status, code) in [
+        (&[BOTH, JSON][..], plain.as_str(), 400, "bad_request"),
+        (&[BOTH, JSON, (SESSION, "gone")], &plain, 404, "unknown_session"),
+        (&[JSON], &plain, 406, "not_acceptable"),
+        (&[BOTH, ("content-type", "text/plain")], &plain, 415, "unsupported_media"),
+        (&session, "{", 415, "unsupported_media"),
+    ] {
+        let refused = bench.send("POST", TOOLS, headers, body.to_owned()).await;
+        assert_eq!((refused.status.as_u16(), refused.code().as_str()), (status, code), "{}", refused.text());
+        assert_eq!(refused.headers["content-type"], "application/problem+json", "{status}");
+    }
+    let refused = bench.send("GET", TOOLS, &[(SESSION, id.as_str())], "").await;
+    assert_eq!((refused.status, refused.code().as_str()), (StatusCode::NOT_ACCEPTABLE, "not_acceptable"));
 }
 
 async fn listed(bench: &Bench) {
