@@ -17,7 +17,7 @@ use sandbar_engine::Caller;
 use crate::{
     App, grpc,
     problem::{Refused, Result},
-    roles,
+    roles, slots,
 };
 pub(crate) use site::{PreviewHost, Site};
 
@@ -107,6 +107,9 @@ pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, n
             caller.ok_or_else(|| unauthenticated("The token is unknown, expired or revoked."))?
         }
     };
+    if let Err(problem) = slots::claim(request.extensions(), &caller) {
+        return Ok(slots::turned_away(problem));
+    }
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     match route {
         Some(method) if grpc::serves(method) => grpc::permit(caller.role, method)?,

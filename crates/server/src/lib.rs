@@ -21,6 +21,7 @@ mod router;
 mod routes;
 mod serve;
 mod sign_in;
+mod slots;
 mod sse;
 mod standby;
 mod upload;

@@ -5,6 +5,7 @@ use std::{
     future::pending,
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -26,10 +27,16 @@ use tokio::{
     task::JoinSet,
     time::{Sleep, sleep, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
-use crate::{Server, access::Channel, bind::Entrance};
+use crate::{
+    Server,
+    access::Channel,
+    bind::Entrance,
+    slots::{Connection, Shares, Slot, Slots},
+};
 
 /// For a TLS handshake and the first bytes of a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,8 +48,6 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// For requests under way when the server shuts down.
 const GRACE: Duration = Duration::from_secs(5);
 const GRACE_STEPS: u32 = 5;
-/// Descriptors are shared with the sandboxes' connections; the owner's socket is not counted.
-const MAX_TCP_CONNECTIONS: usize = 4096;
 /// One chunk of output or of a file: more would wait in memory for a slow reader. Also bounds a request's head.
 const BUFFER: usize = 64 * 1024;
 /// Enough for a file transfer at the speed of a local disk.
@@ -62,6 +67,8 @@ impl Server {
         };
         let graceful = GracefulShutdown::new();
         let mut connections = JoinSet::new();
+        // Descriptors are shared with the sandboxes' connections; the owner's socket is not counted.
+        let slots = Slots::new(Shares::here());
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => break,
@@ -70,17 +77,16 @@ impl Server {
                         tracing::error!(%error, "a connection's task failed");
                     }
                 }
-                accepted = accept(listener.as_ref()), if connections.len() + app.sockets.len() < MAX_TCP_CONNECTIONS => match accepted {
+                () = slots.freed.notified() => {}
+                accepted = accept(listener.as_ref()), if slots.has_room() => match accepted {
                     Ok(stream) => {
                         let (tls, router, watcher) = (tls.clone(), router.clone(), graceful.watcher());
+                        let slot = slots.take();
                         connections.spawn(async move {
-                            match tls {
-                                None => connection(stream, Channel::Tcp, router, watcher).await,
-                                Some(tls) => match timeout(PATIENCE, tls.accept(stream)).await {
-                                    Ok(Ok(stream)) => connection(stream, Channel::Tcp, router, watcher).await,
-                                    Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-                                    Err(_) => tracing::debug!("TLS handshake took too long"),
-                                },
+                            let needed = slot.clone();
+                            tokio::select! {
+                                () = entered(stream, tls, slot, router, watcher) => {}
+                                () = needed.ended() => tracing::debug!("closed a connection that showed no token"),
                             }
                         });
                     }
@@ -88,7 +94,7 @@ impl Server {
                 },
                 accepted = socket.accept() => match accepted {
                     Ok((stream, _)) if is_owner(&stream) => {
-                        connections.spawn(connection(stream, Channel::Socket, router.clone(), graceful.watcher()));
+                        connections.spawn(connection(stream, Channel::Socket, None, router.clone(), graceful.watcher()));
                     }
                     Ok(_) => tracing::warn!("refused another user on the Unix socket"),
                     Err(error) => breathe(&error).await,
@@ -150,12 +156,27 @@ fn is_owner(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
 }
 
-async fn connection<T>(stream: T, channel: Channel, router: Router, watcher: Watcher)
+async fn entered(stream: TcpStream, tls: Option<TlsAcceptor>, slot: Arc<Slot>, router: Router, watcher: Watcher) {
+    match tls {
+        None => connection(stream, Channel::Tcp, Some(slot), router, watcher).await,
+        Some(tls) => match timeout(PATIENCE, tls.accept(stream)).await {
+            Ok(Ok(stream)) => connection(stream, Channel::Tcp, Some(slot), router, watcher).await,
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake took too long"),
+        },
+    }
+}
+
+async fn connection<T>(stream: T, channel: Channel, slot: Option<Arc<Slot>>, router: Router, watcher: Watcher)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let counted = slot.as_ref().map(Connection::of);
     let service = tower::service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(channel);
+        if let Some(counted) = &counted {
+            request.extensions_mut().insert(counted.clone());
+        }
         let request: Request = request.map(Body::new);
         let answering: axum::routing::future::RouteFuture<Infallible> = router.clone().call(request);
         answering
@@ -170,7 +191,7 @@ where
         .max_concurrent_streams(MAX_STREAMS)
         .max_send_buf_size(BUFFER)
         .keep_alive_interval(Duration::from_secs(30));
-    let io = TokioIo::new(Opening::new(stream));
+    let io = TokioIo::new(Opening::new(stream, slot));
     let serving = builder.serve_connection_with_upgrades(io, TowerToHyperService::new(service)).into_owned();
     if let Err(error) = watcher.watch(serving).await {
         tracing::debug!(error, "a connection ended early");
@@ -183,13 +204,15 @@ const OPENING_BYTES: usize = 24;
 /// A stream that fails unless its first bytes come soon: hyper's own timeouts start when it knows the protocol.
 struct Opening<T> {
     stream: T,
+    /// Held as long as the stream, which outlives HTTP where the protocol is changed.
+    _slot: Option<Arc<Slot>>,
     seen: usize,
     deadline: Pin<Box<Sleep>>,
 }
 
 impl<T> Opening<T> {
-    fn new(stream: T) -> Self {
-        Self { stream, seen: 0, deadline: Box::pin(sleep(PATIENCE)) }
+    fn new(stream: T, slot: Option<Arc<Slot>>) -> Self {
+        Self { stream, _slot: slot, seen: 0, deadline: Box::pin(sleep(PATIENCE)) }
     }
 }
 
@@ -249,7 +272,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_peer_is_not_waited_for() {
         let (mut peer, ours) = duplex(64);
-        let mut stream = Opening::new(ours);
+        let mut stream = Opening::new(ours, None);
         peer.write_all(b"GET").await.unwrap_or_else(|error| panic!("{error}"));
         let mut buffer = [0; 64];
         assert_eq!(stream.read(&mut buffer).await.ok(), Some(3));
@@ -259,7 +282,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_has_spoken_may_be_silent() {
         let (mut peer, ours) = duplex(64);
-        let mut stream = Opening::new(ours);
+        let mut stream = Opening::new(ours, None);
         peer.write_all(&[b'x'; OPENING_BYTES]).await.unwrap_or_else(|error| panic!("{error}"));
         let mut buffer = [0; 64];
         assert_eq!(stream.read(&mut buffer).await.ok(), Some(OPENING_BYTES));

@@ -12,13 +12,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::bind::Entrance;
+use crate::{bind::Entrance, slots::Shares};
 
 /// For the leader to take a connection. One that was just lost is followed by another within this.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two tries to reach a leader that does not answer.
 const BREATH: Duration = Duration::from_millis(200);
-const MAX_CONNECTIONS: usize = 4096;
 
 impl Entrance {
     /// Passes connections on to whoever leads until `done`, which is also told to those that are open.
@@ -29,6 +28,8 @@ impl Entrance {
 
 async fn pass(listener: &TcpListener, leader: watch::Receiver<Option<String>>, done: CancellationToken) {
     let mut open = JoinSet::new();
+    // Each has two descriptors. Whose they are is known where they lead.
+    let most = Shares::here().all;
     loop {
         tokio::select! {
             () = done.cancelled() => return,
@@ -37,7 +38,7 @@ async fn pass(listener: &TcpListener, leader: watch::Receiver<Option<String>>, d
                     tracing::error!(%error, "a connection's task failed");
                 }
             }
-            accepted = listener.accept(), if open.len() < MAX_CONNECTIONS => match accepted {
+            accepted = listener.accept(), if open.len() < most => match accepted {
                 Ok((stream, _)) => {
                     open.spawn(connection(stream, leader.clone()));
                 }

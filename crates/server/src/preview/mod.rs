@@ -23,6 +23,7 @@ use crate::{
     App,
     access::{Channel, PreviewHost},
     proxy::{self, Failed, Inward, Until},
+    slots,
 };
 pub(crate) use codes::{Codes, LIFETIME};
 use page::Page;
@@ -94,6 +95,7 @@ async fn pass_on(app: &App, preview: &PreviewHost, request: Request) -> Result<R
         Some(secret) => pass::by_token(app, secret).await?,
         None => pass::by_cookie(app, id.clone().map(|sandbox| Place { sandbox, port }), headers).await?,
     };
+    slots::claim(request.extensions(), &visitor.caller).map_err(|problem| Page::problem(&problem))?;
     let sandbox = match id {
         Some(id) => id,
         None => found(app, named).await?,

@@ -1,7 +1,7 @@
 //! Who may pass: those who may act on a sandbox, an agent to a sandbox of its own session, and the holder of a scoped token
 //! to the one sandbox it names.
 
-use axum::http::HeaderMap;
+use axum::http::{Extensions, HeaderMap};
 use sandbar_api::{Code, Problem, Role};
 use sandbar_engine::Caller;
 
@@ -9,6 +9,7 @@ use super::{answer::Refusal, ask::Ask, scoped::Claims};
 use crate::{
     App,
     access::{self, Channel},
+    slots,
 };
 
 pub(super) enum Identity {
@@ -26,6 +27,15 @@ pub(super) async fn identify(app: &App, channel: Channel, headers: &HeaderMap) -
     }
     let known = app.engine.authenticate(secret).await.map_err(|problem| failed(&problem))?;
     known.map(Identity::Known).ok_or(Refusal::Unauthenticated)
+}
+
+/// Counts the connection for who holds it.
+pub(super) fn count(identity: &Identity, request: &Extensions) -> Result<(), Refusal> {
+    let counted = match identity {
+        Identity::Known(caller) => slots::claim(request, caller),
+        Identity::Scoped(claims) => slots::claim_for(request, &format!("router:{}", claims.name), false),
+    };
+    counted.map_err(|problem| Refusal::Busy(problem.detail))
 }
 
 /// The id of the sandbox that is meant. Who may not pass does not learn whether it is there.

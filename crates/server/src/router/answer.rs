@@ -22,6 +22,7 @@ pub(super) enum Refusal {
     Method,
     Unreachable(String),
     Slow(String),
+    Busy(String),
     NotReady(String),
     Internal,
 }
@@ -43,6 +44,7 @@ impl IntoResponse for Refusal {
             Self::Slow(id) => {
                 (StatusCode::GATEWAY_TIMEOUT, format!("The backend sandbox did not answer in time: {id}"))
             }
+            Self::Busy(why) => (StatusCode::TOO_MANY_REQUESTS, why),
             Self::NotReady(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
             Self::Internal => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "The router failed; see the server's log.".to_owned())

@@ -61,6 +61,7 @@ async fn ready(State(app): State<App>) -> Result<Json<Value>, Refusal> {
 async fn pass(State(app): State<App>, request: Request) -> Result<Response, Refusal> {
     let caller = access::identify(&app, Channel::of(&request), request.headers()).await?;
     let ask = Ask::of(request.headers())?;
+    access::count(&caller, request.extensions())?;
     let sandbox = access::admit(&app, &caller, &ask).await?;
 
     let mut inward = Inward::new(request).ok_or(Refusal::Method)?;

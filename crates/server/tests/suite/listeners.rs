@@ -9,11 +9,13 @@ use std::{
     sync::Arc,
 };
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
+use sandbar_api::{CreateToken, Role};
 use sandbar_engine::{Config, Engine};
 use sandbar_server::{BindError, Options, Server, Tls};
 use tempfile::TempDir;
@@ -36,6 +38,7 @@ pub(crate) fn tests() -> Vec<Test> {
             the_owner_needs_no_token_and_the_network_does(),
         ),
         test("listeners::a_public_address_speaks_tls", a_public_address_speaks_tls()),
+        test("listeners::operators_get_in_whoever_else_is_there", operators_get_in_whoever_else_is_there()),
     ]
 }
 
@@ -184,5 +187,81 @@ async fn a_public_address_speaks_tls() {
     let answer = ask(stream, "box.example", "/healthz").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     shutdown.cancel();
+    serving.await.unwrap().unwrap();
+}
+
+/// Out of so many descriptors a server makes 128 slots: 8 for a viewer's token, and 32 that are operators' alone.
+const DESCRIPTORS: u64 = 512;
+
+/// The head of the answer to an event stream that stays open.
+async fn follow(address: SocketAddr, secret: &str) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "GET /v1/events HTTP/1.1\r\nHost: {address}\r\nAccept: text/event-stream\r\nAuthorization: Bearer {secret}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).await.unwrap();
+    (stream, String::from_utf8_lossy(&head).into_owned())
+}
+
+async fn operators_get_in_whoever_else_is_there() {
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), maximum: most }).unwrap();
+    let place = Place::new().await;
+    let token = async |role: Role| {
+        let request = CreateToken { name: "test".to_owned(), role, session: None, ttl: None };
+        place.engine.create_token(request).await.unwrap().secret
+    };
+    let server = place.bind(Some("127.0.0.1:0"), None, &place.socket()).await.unwrap();
+    let address = server.tcp_address().unwrap();
+    let closing = CancellationToken::new();
+    let serving = tokio::spawn(server.serve(closing.clone()));
+    let operator = token(Role::Operator).await;
+
+    // One token: as many as it may have, then a problem on a connection that ends.
+    let mut streams = Vec::new();
+    let greedy = token(Role::Viewer).await;
+    for _ in 0..8 {
+        let (stream, head) = follow(address, &greedy).await;
+        assert_eq!(head, "HTTP/1.1 200");
+        streams.push(stream);
+    }
+    let (mut refused, head) = follow(address, &greedy).await;
+    let mut rest = String::new();
+    refused.read_to_string(&mut rest).await.unwrap();
+    assert!(head == "HTTP/1.1 429" && rest.contains("too_many") && rest.contains("connection: close"), "{rest}");
+    // Many tokens: everybody but operators is refused in the end.
+    let refused = 'full: loop {
+        let next = token(Role::Viewer).await;
+        for _ in 0..8 {
+            let (stream, head) = follow(address, &next).await;
+            match head.as_str() {
+                "HTTP/1.1 200" => streams.push(stream),
+                head => break 'full head.to_owned(),
+            }
+        }
+    };
+    assert_eq!((refused.as_str(), streams.len()), ("HTTP/1.1 429", 96));
+    let (_operating, head) = follow(address, &operator).await;
+    assert_eq!(head, "HTTP/1.1 200");
+    // And who shows no token at all makes room for who does.
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    let (_too, head) = follow(address, &operator).await;
+    assert_eq!(head, "HTTP/1.1 200");
+    // What is closed is free again.
+    drop(streams.drain(..8));
+    loop {
+        let (stream, head) = follow(address, &greedy).await;
+        if head == "HTTP/1.1 200" {
+            streams.push(stream);
+            break;
+        }
+    }
+    closing.cancel();
+    drop((streams, silent));
     serving.await.unwrap().unwrap();
 }
