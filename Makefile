@@ -92,6 +92,8 @@ test-needs: build-needs
 	@[ -d "$(MCP_CLIENT)" ] || $(INSTALL_MCP_CLIENT) || echo "not installed: mcp, the client that the tests of MCP run"
 	@[ -d "$(MCP_INSPECTOR)" ] || $(INSTALL_MCP_INSPECTOR) || echo "not installed: the MCP inspector, which the tests of MCP run"
 	@[ -d "$(AGENT_SANDBOX)" ] || $(INSTALL_AGENT_SANDBOX) || echo "not installed: k8s-agent-sandbox, the client that drives sandboxd and the router, and grpcio-tools, which makes clients of gRPC"
+	@[ -d "$(OPENAPI)" ] || $(INSTALL_OPENAPI) || echo "not installed: openapi-spec-validator and openapi-python-client, which read openapi.json"
+	@[ -d "$(OPENAPI_TYPESCRIPT)" ] || $(INSTALL_OPENAPI_TYPESCRIPT) || echo "not installed: openapi-typescript, which reads openapi.json"
 	@[ -d "$(PYTHON_PACKAGES)/openai" ] || $(INSTALL_PYTHON_PACKAGES) || echo "not installed: the Python packages that the gate's tests run"
 
 POSTGRES := $(wildcard /usr/lib/postgresql/*/bin/postgres)
@@ -118,6 +120,18 @@ INSTALL_AGENT_SANDBOX = { rm -rf "$(AGENT_SANDBOX).part" && \
 	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(AGENT_SANDBOX).part" \
 	  'k8s-agent-sandbox[grpc]==1.0.8' grpcio-tools==1.85.1 && \
 	mv "$(AGENT_SANDBOX).part" "$(AGENT_SANDBOX)"; }
+
+OPENAPI := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/openapi
+INSTALL_OPENAPI = { rm -rf "$(OPENAPI).part" && \
+	/usr/bin/python3 -m pip install -q --root-user-action ignore --target "$(OPENAPI).part" \
+	  openapi-spec-validator==0.9.0 openapi-python-client==0.29.1 && \
+	mv "$(OPENAPI).part" "$(OPENAPI)"; }
+
+OPENAPI_TYPESCRIPT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/openapi-typescript
+INSTALL_OPENAPI_TYPESCRIPT = { rm -rf "$(OPENAPI_TYPESCRIPT).part" && \
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$(OPENAPI_TYPESCRIPT).part" \
+	  openapi-typescript@7.13.0 typescript@5.9.3 openapi-fetch@0.17.0 && \
+	mv "$(OPENAPI_TYPESCRIPT).part" "$(OPENAPI_TYPESCRIPT)"; }
 
 # It needs a newer Node.js than many systems have, which is a package too.
 MCP_INSPECTOR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbar-tests/inspector

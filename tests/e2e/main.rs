@@ -21,6 +21,7 @@ mod mcp;
 mod mcp_inspector;
 mod mcp_stdio;
 mod night;
+mod openapi;
 mod preview;
 mod recipes;
 mod rest;

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ApprovalId, Role, SandboxId, SessionId};
 
+/// Bytes of an answer's text.
+pub const MAX_TEXT: usize = 64 * 1024;
+
 /// What kind of thing asks. Kinds are only ever added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]

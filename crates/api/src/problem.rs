@@ -1,11 +1,14 @@
 //! Errors on the wire: RFC 9457 problem documents with a stable code, a sentence and the fix.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::Type};
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident $text:literal $status:literal $title:literal)*) => {
         /// What went wrong, for programs. Codes are never renamed.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[non_exhaustive]
         pub enum Code {
             $($(#[$doc])* #[serde(rename = $text)] $name,)*
@@ -99,6 +102,23 @@ codes! {
     NotReady "not_ready" 503 "The sandbox was not ready in time"
     ShuttingDown "shutting_down" 503 "The server is shutting down"
     DiskFull "disk_full" 507 "The disk is full"
+}
+
+/// By hand: the derive macro does not see names that come out of a macro. `unknown` is never sent.
+impl utoipa::PartialSchema for Code {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("What went wrong, for programs. Codes are never renamed; newer servers may have more."))
+            .enum_values(Some(Self::ALL.iter().map(|code| code.as_str())))
+            .into()
+    }
+}
+
+impl utoipa::ToSchema for Code {
+    fn name() -> Cow<'static, str> {
+        "Code".into()
+    }
 }
 
 /// An RFC 9457 problem document (`application/problem+json`).

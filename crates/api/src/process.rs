@@ -186,9 +186,10 @@ pub struct ExecRequest {
     /// Given to the command on standard input, which then ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
-    /// Bytes of each stream that are returned; the rest is kept and readable by the process's output route.
+    /// Bytes of each stream that are returned, 1 MiB when absent; the rest is kept and readable by the process's output
+    /// route.
     #[serde(default = "default_output_cap")]
-    #[schema(default = 1_048_576, maximum = 67_108_864)]
+    #[schema(maximum = 67_108_864)]
     pub max_output: u64,
 }
 

@@ -36,9 +36,9 @@ pub struct SnapshotList {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fork {
-    /// How many, 1 to 100.
+    /// How many, 1 to 100; 1 when absent.
     #[serde(default = "one")]
-    #[schema(default = 1, minimum = 1, maximum = 100)]
+    #[schema(minimum = 1, maximum = 100)]
     pub count: u32,
     /// The first part of their names, followed by `-1`, `-2`, …; made up when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

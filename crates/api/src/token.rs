@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{HumanDuration, SessionId, TokenId};
 
+/// Bytes of a token's name.
+pub const MAX_NAME: usize = 64;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

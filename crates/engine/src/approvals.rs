@@ -14,6 +14,7 @@ use std::{sync::Arc, time::Duration};
 use chrono::Utc;
 use sandbar_api::{
     AnswerApproval, Approval, ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalState, Code, Problem, Role,
+    approval::MAX_TEXT,
 };
 use tokio::time;
 
@@ -31,8 +32,6 @@ use crate::{
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
-/// Of an answer.
-const LONGEST_TEXT: usize = 64 * 1024;
 /// The clock that timers use stands still while a laptop sleeps, so the wall clock is asked at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(5);
@@ -225,10 +224,10 @@ fn check(caller: &Caller, approval: &Approval, request: &AnswerApproval) -> Resu
         Some(_) if !approval.takes_text => {
             Err(Problem::new(Code::BadAnswer, "This approval takes no text.", "Answer with a choice alone."))
         }
-        Some(text) if text.len() > LONGEST_TEXT => Err(Problem::new(
+        Some(text) if text.len() > MAX_TEXT => Err(Problem::new(
             Code::TooLarge,
             format!("The answer's text has {} bytes.", text.len()),
-            format!("Use at most {LONGEST_TEXT} bytes."),
+            format!("Use at most {MAX_TEXT} bytes."),
         )),
         _ => Ok(()),
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandbar_api::{Code, CreateToken, NewToken, Problem, Role, SessionId, Token};
+use sandbar_api::{Code, CreateToken, NewToken, Problem, Role, SessionId, Token, token::MAX_NAME};
 use sha2::{Digest as _, Sha256};
 use tokio::time;
 
@@ -10,7 +10,6 @@ use crate::{Caller, Engine, clock, ids, problem, store};
 
 /// So that a leaked secret is recognised by scanners and people.
 const PREFIX: &str = "sbt_";
-const LONGEST_NAME: usize = 64;
 /// Before the id of a token that owns something.
 const OWNER: &str = "token:";
 /// The owner of what was made over the Unix socket.
@@ -20,11 +19,11 @@ const RECHECK: Duration = Duration::from_secs(60);
 
 impl Engine {
     pub async fn create_token(&self, request: CreateToken) -> Result<NewToken, Problem> {
-        if request.name.is_empty() || request.name.len() > LONGEST_NAME || request.name.chars().any(char::is_control) {
+        if request.name.is_empty() || request.name.len() > MAX_NAME || request.name.chars().any(char::is_control) {
             return Err(Problem::new(
                 Code::BadName,
                 format!("`{}` cannot be the name of a token.", request.name.escape_debug()),
-                format!("Use 1 to {LONGEST_NAME} bytes without control characters."),
+                format!("Use 1 to {MAX_NAME} bytes without control characters."),
             ));
         }
         let now = clock::now();

@@ -1,9 +1,14 @@
 //! The OpenAPI document: collected from the routes, then completed with what holds for all of them.
 
+mod bounds;
+mod failures;
+mod tests;
+
+use sandbar_api::{Code, Control, Problem, ScreenFormat, ViewerFrame};
 use utoipa::{
-    PartialSchema as _, ToSchema as _,
+    PartialSchema, ToSchema,
     openapi::{
-        Components, Content, Info, License, OpenApi, Ref, RefOr, Response,
+        Components, Content, Info, License, OpenApi, Ref, RefOr, Schema, Server, ServerBuilder, ServerVariableBuilder,
         path::{Operation, PathItem},
         security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
         tag::Tag,
@@ -48,14 +53,40 @@ pub(crate) fn openapi() -> OpenApi {
     document.info.license = Some(license);
     document.security = Some(vec![requirement("bearer"), requirement("cookie")]);
     document.tags = Some(TAGS.map(|(name, about)| described(name, about)).to_vec());
+    document.servers = Some(servers());
     let components = document.components.get_or_insert_with(Components::new);
     complete(components);
+    bounds::apply(components);
     // The router's `{*path}` takes slashes too; OpenAPI has no word for that.
     let paths = std::mem::take(&mut document.paths.paths);
     document.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
-    let ours = document.paths.paths.iter_mut().filter(|(path, _)| !crate::kagent::serves(path));
-    ours.map(|(_, item)| item).flat_map(operations).for_each(finish);
+    for (path, item) in &mut document.paths.paths {
+        for (method, operation) in operations(item) {
+            bounds::of_parameters(operation);
+            if crate::kagent::serves(path) {
+                failures::state_in_other_words(operation);
+            } else {
+                failures::state(path, method, operation);
+                give_a_body(operation);
+            }
+        }
+    }
     document
+}
+
+/// Where it is, if nobody says otherwise: what generated clients begin with.
+fn servers() -> Vec<Server> {
+    let scheme = ServerVariableBuilder::new().default_value("http").enum_values(Some(["http", "https"]));
+    let address = ServerVariableBuilder::new()
+        .default_value("127.0.0.1:7227")
+        .description(Some("What `sandbar up` listens on, unless told otherwise."));
+    vec![
+        ServerBuilder::new()
+            .url("{scheme}://{address}")
+            .parameter("scheme", scheme)
+            .parameter("address", address)
+            .build(),
+    ]
 }
 
 /// The document as it is checked in.
@@ -74,14 +105,14 @@ fn described(name: &str, about: &str) -> Tag {
 }
 
 fn complete(components: &mut Components) {
-    for (name, schema) in [
-        (sandbar_api::Problem::name(), sandbar_api::Problem::schema()),
-        (sandbar_api::Code::name(), sandbar_api::Code::schema()),
-        // It travels inside a WebSocket, which no operation can say.
-        (sandbar_api::ViewerFrame::name(), sandbar_api::ViewerFrame::schema()),
-    ] {
-        components.schemas.insert(name.into_owned(), schema);
-    }
+    let mut add = |(name, schema): (String, RefOr<Schema>)| drop(components.schemas.insert(name, schema));
+    add(named::<Problem>());
+    add(named::<Code>());
+    // It travels inside a WebSocket, which no operation can say.
+    add(named::<ViewerFrame>());
+    // Schemas of parameters, which utoipa refers to and does not collect.
+    add(named::<Control>());
+    add(named::<ScreenFormat>());
     let mut bearer = Http::new(HttpAuthScheme::Bearer);
     bearer.description = Some("A token of `sandbar token create`, `sbt_…`.".to_owned());
     let cookie = ApiKeyValue::with_description(crate::access::COOKIE, "What POST /v1/login sets; for browsers.");
@@ -92,99 +123,32 @@ fn complete(components: &mut Components) {
     }
 }
 
-pub(crate) fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
-    [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.head].into_iter().flatten()
+fn named<T: ToSchema + PartialSchema>() -> (String, RefOr<Schema>) {
+    (T::name().into_owned(), T::schema())
 }
 
-/// Gives every failure the problem document as its body, and names the failures that come from what stands in front of
-/// the handlers.
-fn finish(operation: &mut Operation) {
-    let guarded = operation.security.is_none();
-    if guarded {
-        mention(operation, "400", &["bad_request"]);
-        mention(operation, "401", &["unauthenticated"]);
-        mention(operation, "403", &["forbidden"]);
-    }
-    mention(operation, "403", &["foreign_host", "foreign_origin"]);
-    mention(operation, "500", &["internal"]);
-    if let Some(RefOr::T(body)) = &operation.request_body
-        && body.content.contains_key("application/json")
-    {
-        mention(operation, "400", &["bad_json"]);
-        mention(operation, "413", &["too_large"]);
-        mention(operation, "415", &["unsupported_media"]);
-    }
+/// By method, as the document writes it.
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
+    let methods = [
+        ("get", &mut item.get),
+        ("put", &mut item.put),
+        ("post", &mut item.post),
+        ("delete", &mut item.delete),
+        ("head", &mut item.head),
+    ];
+    methods.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+}
+
+/// Every failure has the problem document as its body.
+fn give_a_body(operation: &mut Operation) {
     for (status, response) in &mut operation.responses.responses {
         if let RefOr::T(response) = response
             && status.as_str() >= "400"
             && response.content.is_empty()
         {
-            let schema = Ref::from_schema_name(sandbar_api::Problem::name());
-            let content = Content::new(Some(RefOr::<utoipa::openapi::Schema>::Ref(schema)));
+            let schema = Ref::from_schema_name(Problem::name());
+            let content = Content::new(Some(RefOr::<Schema>::Ref(schema)));
             response.content.insert(problem::CONTENT_TYPE.to_owned(), content.into());
-        }
-    }
-}
-
-fn mention(operation: &mut Operation, status: &str, codes: &[&str]) {
-    let entry = operation.responses.responses.entry(status.to_owned());
-    let RefOr::T(response) = entry.or_insert_with(|| RefOr::T(Response::new(""))) else { return };
-    for code in codes.iter().map(|code| format!("`{code}`")) {
-        if !response.description.contains(&code) {
-            let comma = if response.description.is_empty() { "" } else { ", " };
-            response.description = format!("{}{comma}{code}", response.description);
-        }
-    }
-}
-
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_checked_in_document_is_current() -> Result<(), Box<dyn std::error::Error>> {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi.json");
-        let current = text()?;
-        if std::env::var_os("UPDATE_OPENAPI").is_some() {
-            std::fs::write(path, &current)?;
-        }
-        let checked_in = std::fs::read_to_string(path)?;
-        let hint = "openapi.json is stale: run `UPDATE_OPENAPI=1 cargo test -p sandbar-server openapi`";
-        assert!(checked_in == current, "{hint}");
-        Ok(())
-    }
-
-    /// What the page shows must be a request that works.
-    #[test]
-    fn examples_of_requests_are_requests() -> Result<(), Box<dyn std::error::Error>> {
-        let document = serde_json::to_value(openapi())?;
-        let example = |name: &str| document["components"]["schemas"][name]["example"].clone();
-        serde_json::from_value::<sandbar_api::CreateSandbox>(example("CreateSandbox"))?;
-        serde_json::from_value::<sandbar_api::CreateSession>(example("CreateSession"))?;
-        serde_json::from_value::<sandbar_api::StartProcess>(example("StartProcess"))?;
-        serde_json::from_value::<sandbar_api::ExecRequest>(example("ExecRequest"))?;
-        serde_json::from_value::<sandbar_api::CreateToken>(example("CreateToken"))?;
-        serde_json::from_value::<sandbar_api::TerminalSize>(example("TerminalSize"))?;
-        serde_json::from_value::<sandbar_api::AddRules>(example("AddRules"))?;
-        serde_json::from_value::<sandbar_api::SetSecret>(example("SetSecret"))?;
-        serde_json::from_value::<sandbar_api::AnswerApproval>(example("AnswerApproval"))?;
-        serde_json::from_value::<sandbar_api::SetBudget>(example("SetBudget"))?;
-        Ok(())
-    }
-
-    #[test]
-    fn operations_are_complete_and_uniquely_named() {
-        let mut document = openapi();
-        let mut seen = std::collections::BTreeSet::new();
-        for (path, item) in &mut document.paths.paths {
-            for operation in operations(item) {
-                let id = operation.operation_id.clone().unwrap_or_default();
-                assert!(operation.summary.as_ref().is_some_and(|summary| !summary.is_empty()), "{path} {id}: summary");
-                assert!(operation.tags.as_ref().is_some_and(|tags| tags.len() == 1), "{path} {id}: one tag");
-                for tag in operation.tags.iter().flatten() {
-                    assert!(TAGS.iter().any(|(name, _)| name == tag), "{path} {id}: {tag} is described");
-                }
-                assert!(seen.insert(id.clone()), "{path}: {id} twice");
-            }
         }
     }
 }

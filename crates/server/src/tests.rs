@@ -5,6 +5,7 @@ mod approvals;
 mod gate;
 mod grpc;
 mod sessions;
+mod stated;
 mod webhooks;
 
 use std::sync::Arc;
@@ -64,8 +65,14 @@ impl Bench {
     }
 
     async fn send(&self, channel: Channel, request: Request<Body>) -> Answer {
+        let asked = (request.method().to_string(), request.uri().path().to_owned());
+        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let is_preview = host.contains(".localhost");
         let (head, body) = self.begin(channel, request).await;
         let body = to_bytes(body, 16 << 20).await.unwrap();
+        if !is_preview {
+            stated::check(&asked.0, &asked.1, head.status.as_u16(), &body);
+        }
         Answer { status: head.status, headers: head.headers, body: body.to_vec() }
     }
 

@@ -22,7 +22,7 @@ pub(super) fn routes() -> Routes {
     get, path = "/v1/kubernetes/check", operation_id = "kubernetes_check", tag = "host", params(ClusterCheck),
     responses(
         (status = 200, description = "What was seen.", body = ClusterReport),
-        (status = 404, description = "The server has no cluster."),
+        (status = 404, description = "`unknown_provider`: the server has no cluster."),
     )
 )]
 async fn kubernetes_check(

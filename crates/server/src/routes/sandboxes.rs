@@ -92,7 +92,8 @@ struct ListParameters {
     label: Option<Vec<String>>,
     /// Repeat it for several; all but deleted ones when absent.
     state: Option<Vec<SandboxState>>,
-    /// 100 when absent, at most 1000.
+    /// 100 when absent.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
     cursor: Option<String>,

@@ -67,7 +67,8 @@ struct ListParameters {
     label: Option<Vec<String>>,
     /// Also those that have ended; `false` when absent.
     ended: Option<bool>,
-    /// 100 when absent, at most 1000.
+    /// 100 when absent.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
     cursor: Option<String>,

@@ -9,6 +9,8 @@ mod kagent;
 mod listeners;
 mod mcp;
 mod sandbox;
+#[path = "../../src/tests/stated.rs"]
+mod stated;
 mod support;
 
 use std::process::ExitCode;

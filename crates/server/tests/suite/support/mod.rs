@@ -261,6 +261,7 @@ impl Bench {
     ) -> Answer {
         let (head, body) = self.begin(request(method, path, headers, body)).await;
         let body = to_bytes(body, usize::MAX).await.unwrap().to_vec();
+        crate::stated::check(method, path, head.status.as_u16(), &body);
         Answer { status: head.status, headers: head.headers, body }
     }
 
