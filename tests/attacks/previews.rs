@@ -8,7 +8,7 @@ use crate::{
     room::{ONE, RUNTIMES, refused},
     stage::{Stage, Target, token},
     support::Outcome,
-    web::{JSON, ask, bearer, host, signed_in},
+    web::{JSON, ask, bearer, host, sign_in_host, signed_in},
 };
 
 pub(crate) fn all() -> Vec<Attack> {
@@ -93,7 +93,8 @@ async fn api_cookie(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let link = Link::new(stage, &target.id, 8888).await?;
     let cookie = signed_in(stage)?;
     let renamed = cookie.replacen("sandbar=", "sandbar-preview=", 1);
-    let router = [host(stage)?, format!("Cookie: {cookie}"), format!("X-Sandbox-ID: {}", target.id)];
+    let here = format!("Host: {}", sign_in_host(stage)?);
+    let router = [here, format!("Cookie: {cookie}"), format!("X-Sandbox-ID: {}", target.id)];
     Ok(refused(
         &[401],
         [

@@ -37,7 +37,7 @@ pub(crate) struct Stage {
     pub(crate) outside: Outside,
     /// Everything of this run on the host; its path has no links.
     pub(crate) scratch: PathBuf,
-    /// Of the one sign-in there is.
+    /// Of a browser that is signed in.
     pub(crate) cookie: RefCell<Option<String>>,
     targets: RefCell<HashMap<String, Rc<Target>>>,
     made: Cell<u32>,

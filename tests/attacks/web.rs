@@ -34,6 +34,12 @@ pub(crate) fn all() -> Vec<Attack> {
         doing("websocket_from_a_foreign_page", act!(websocket), act!(good)),
         doing("cookie_across_sites", act!(cookie_cross_site), act!(cookie)),
         doing("cookie_without_an_origin", act!(cookie_silent), act!(cookie)),
+        doing("cookie_as_a_token", act!(cookie_as_bearer), act!(good)),
+        doing("cookie_under_another_name_of_ours", act!(cookie_elsewhere), act!(cookie)),
+        doing("token_as_a_cookie", act!(token_as_cookie), act!(cookie)),
+        doing("cookie_of_who_signed_out", act!(signed_out), act!(cookie)),
+        doing("sign_in_where_sandboxes_are_forwarded", act!(sign_in_elsewhere), act!(cookie)),
+        doing("link_without_the_socket", act!(link_by_token), act!(good)),
         doing("code_used_twice", act!(code_twice), act!(cookie)),
         doing("viewer_runs_a_command", act!(viewer_exec), act!(operator_exec)),
         doing("viewer_uploads", act!(viewer_upload), act!(operator_exec)),
@@ -227,36 +233,112 @@ async fn websocket(stage: &Stage, _: &Target) -> Outcome<Finding> {
     Ok(judged(&[403], &ask(stage, "GET /v1/events", &headers, "")?))
 }
 
-/// The link's code, changed for a cookie; the link is printed once, so a restart would be needed for another.
+/// The host name under which browsers are signed in, with the port.
+pub(crate) fn sign_in_host(stage: &Stage) -> Outcome<String> {
+    Ok(format!("sandbar.localhost:{}", port(stage)?))
+}
+
+/// A link's code, changed for a cookie.
 pub(crate) fn signed_in(stage: &Stage) -> Outcome<String> {
     if let Some(cookie) = stage.cookie.borrow().clone() {
         return Ok(cookie);
     }
-    let (status, answer) = exchange(stage)?;
-    let cookie = answer
-        .lines()
-        .find_map(|line| line.to_ascii_lowercase().starts_with("set-cookie:").then(|| line[11..].trim().to_owned()));
-    let cookie = cookie.ok_or_else(|| format!("no cookie: {status} {answer}"))?;
-    let cookie = cookie.split(';').next().unwrap_or_default().to_owned();
+    let cookie = sign_in(stage)?;
     stage.cookie.replace(Some(cookie.clone()));
     Ok(cookie)
 }
 
-fn exchange(stage: &Stage) -> Outcome<(u16, String)> {
-    let code = stage.server.link().and_then(|link| link.split("#code=").nth(1)).ok_or("no code")?;
-    let headers = [host(stage)?, JSON.to_owned(), format!("Origin: {}", stage.server.base()?)];
+/// Of another browser.
+fn sign_in(stage: &Stage) -> Outcome<String> {
+    let (status, answer) = exchange(stage, &sign_in_host(stage)?, &stage.server.sign_in()?.1)?;
+    let cookie = answer
+        .lines()
+        .find_map(|line| line.to_ascii_lowercase().starts_with("set-cookie:").then(|| line[11..].trim().to_owned()));
+    let cookie = cookie.ok_or_else(|| format!("no cookie: {status} {answer}"))?;
+    Ok(cookie.split(';').next().unwrap_or_default().to_owned())
+}
+
+fn exchange(stage: &Stage, host: &str, code: &str) -> Outcome<(u16, String)> {
+    let headers = [format!("Host: {host}"), JSON.to_owned(), format!("Origin: http://{host}")];
     ask(stage, "POST /v1/login", &headers, &format!("{{\"code\":\"{code}\"}}"))
 }
 
+/// To this host, with the headers of a page there.
+fn by_page(stage: &Stage, host: &str, cookie: &str, request: &str) -> Outcome<(u16, String)> {
+    let headers = [
+        format!("Host: {host}"),
+        JSON.to_owned(),
+        format!("Cookie: {cookie}"),
+        format!("Origin: http://{host}"),
+        "Sec-Fetch-Site: same-origin".to_owned(),
+    ];
+    ask(stage, request, &headers, if request == CREATE { BODY } else { "" })
+}
+
 fn with_cookie(stage: &Stage, more: &[String]) -> Outcome<(u16, String)> {
-    let mut headers = vec![host(stage)?, JSON.to_owned(), format!("Cookie: {}", signed_in(stage)?)];
+    let here = format!("Host: {}", sign_in_host(stage)?);
+    let mut headers = vec![here, JSON.to_owned(), format!("Cookie: {}", signed_in(stage)?)];
     headers.extend_from_slice(more);
     ask(stage, CREATE, &headers, BODY)
 }
 
 async fn cookie(stage: &Stage, _: &Target) -> Outcome<Finding> {
-    let more = [format!("Origin: {}", stage.server.base()?), "Sec-Fetch-Site: same-origin".into()];
-    Ok(through(with_cookie(stage, &more)?))
+    Ok(through(by_page(stage, &sign_in_host(stage)?, &signed_in(stage)?, CREATE)?))
+}
+
+/// Whoever came by a browser's cookie, on whatever port, sends it as a program would.
+async fn cookie_as_bearer(stage: &Stage, _: &Target) -> Outcome<Finding> {
+    let cookie = signed_in(stage)?;
+    let value = cookie.split_once('=').map(|(_, value)| value).unwrap_or_default();
+    for host in [stage.address()?, sign_in_host(stage)?] {
+        let answer = ask(stage, "GET /v1/sandboxes", &[format!("Host: {host}"), bearer(value)], "")?;
+        let found = judged(&[401], &answer);
+        if matches!(found, Finding::Escaped(_)) {
+            return Ok(found);
+        }
+    }
+    Ok(Finding::contained("401"))
+}
+
+async fn cookie_elsewhere(stage: &Stage, _: &Target) -> Outcome<Finding> {
+    let (cookie, port) = (signed_in(stage)?, port(stage)?);
+    for name in ["127.0.0.1", "localhost", "[::1]"] {
+        let found = judged(&[401], &by_page(stage, &format!("{name}:{port}"), &cookie, CREATE)?);
+        if matches!(found, Finding::Escaped(_)) {
+            return Ok(found);
+        }
+    }
+    Ok(Finding::contained("401"))
+}
+
+async fn token_as_cookie(stage: &Stage, _: &Target) -> Outcome<Finding> {
+    Ok(judged(&[401], &by_page(stage, &sign_in_host(stage)?, &format!("sandbar={}", stage.token), CREATE)?))
+}
+
+async fn signed_out(stage: &Stage, _: &Target) -> Outcome<Finding> {
+    let (here, cookie) = (sign_in_host(stage)?, sign_in(stage)?);
+    let (status, answer) = by_page(stage, &here, &cookie, "POST /v1/logout")?;
+    if status != 204 {
+        return Err(format!("it was not signed out: {answer}").into());
+    }
+    Ok(judged(&[401], &by_page(stage, &here, &cookie, CREATE)?))
+}
+
+/// A cookie of these names would go to every server there is on the machine.
+async fn sign_in_elsewhere(stage: &Stage, _: &Target) -> Outcome<Finding> {
+    let ((_, code), port) = (stage.server.sign_in()?, port(stage)?);
+    for name in ["127.0.0.1", "localhost", "[::1]"] {
+        let found = judged(&[403], &exchange(stage, &format!("{name}:{port}"), &code)?);
+        if matches!(found, Finding::Escaped(_)) {
+            return Ok(found);
+        }
+    }
+    Ok(Finding::contained("403"))
+}
+
+/// An admin's token makes tokens that are listed with a name; a link is for who owns the server.
+async fn link_by_token(stage: &Stage, _: &Target) -> Outcome<Finding> {
+    Ok(judged(&[403], &ask(stage, "POST /v1/sign-in-links", &[host(stage)?, bearer(&stage.token)], "")?))
 }
 
 async fn cookie_cross_site(stage: &Stage, _: &Target) -> Outcome<Finding> {
@@ -271,8 +353,12 @@ async fn cookie_silent(stage: &Stage, _: &Target) -> Outcome<Finding> {
 }
 
 async fn code_twice(stage: &Stage, _: &Target) -> Outcome<Finding> {
-    signed_in(stage)?;
-    Ok(judged(&[400, 401, 403, 410], &exchange(stage)?))
+    let (here, (_, code)) = (sign_in_host(stage)?, stage.server.sign_in()?);
+    let (status, answer) = exchange(stage, &here, &code)?;
+    if status != 204 {
+        return Err(format!("it did not work once: {answer}").into());
+    }
+    Ok(judged(&[401], &exchange(stage, &here, &code)?))
 }
 
 async fn as_role(stage: &Stage, role: Role, first: &str, body: &str) -> Outcome<(u16, String)> {

@@ -66,14 +66,14 @@ async fn listening(server: &Server, port: &str, kind: &str) -> Outcome {
 }
 
 /// `sandbar forward`, ended when dropped.
-struct Forward {
+pub(crate) struct Forward {
     process: Child,
     lines: Vec<String>,
     log: std::path::PathBuf,
 }
 
 impl Forward {
-    fn start(server: &Server, arguments: &[&str]) -> Outcome<Self> {
+    pub(crate) fn start(server: &Server, arguments: &[&str]) -> Outcome<Self> {
         let log = server.home.path().join(format!("forward-{}", arguments.join("-").replace(':', "-")));
         let mut command = server.command(&[&["forward"], arguments].concat());
         let mut process = command.stdout(Stdio::piped()).stderr(std::fs::File::create(&log)?).spawn()?;
@@ -86,7 +86,7 @@ impl Forward {
         Ok(std::fs::read_to_string(&self.log)?)
     }
 
-    fn port(&self, line: usize) -> Outcome<u16> {
+    pub(crate) fn port(&self, line: usize) -> Outcome<u16> {
         let address = self.lines.get(line).and_then(|line| line.split_whitespace().nth(1));
         Ok(address
             .ok_or_else(|| format!("no address in {:?}: {:?}", self.lines, self.told()))?

@@ -293,6 +293,8 @@ fn expect_configured(there: &Installation) -> Outcome {
     assert!(shown.contains("tiny") && shown.contains("https://llm.example"), "{shown}");
     let logs = ["-n", &there.server, "logs", "-l", "app.kubernetes.io/component=server", "-c", "server", "--tail=-1"];
     let logs = there.kubectl(&logs)?;
+    // Who may read it would be an admin.
+    assert!(!logs.contains("#code="), "a sign-in link is in a pod's log: {logs}");
     assert!(logs.contains("7227") && !logs.contains("no certificate authority is trusted"), "{logs}");
     Ok(())
 }

@@ -69,6 +69,6 @@ pub use session::{
 pub use size::HumanSize;
 pub use snapshot::{CreateSnapshot, Fork, Forked, Snapshot, SnapshotList};
 pub use template::{Kubernetes, Legacy, Root, Runtimes, Sandboxd, Storage, Template, TemplateList, User};
-pub use token::{CreateToken, NewToken, Role, Token, TokenList};
+pub use token::{CreateToken, NewToken, Role, SignInLink, Token, TokenList};
 pub use webhook::{CreateWebhook, NewWebhook, Webhook, WebhookList, WebhookState, WebhookTest};
 pub use workspace::Workspace;

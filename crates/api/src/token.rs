@@ -70,6 +70,16 @@ pub struct NewToken {
     pub secret: String,
 }
 
+/// A link that signs one browser in, once. Whoever opens it is an admin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SignInLink {
+    /// Its code is in the fragment, which browsers keep to themselves.
+    #[schema(example = "http://sandbar.localhost:7227/#code=…")]
+    pub url: String,
+    /// When the link stops working. A browser that was signed in stays so for seven days.
+    pub expires_at: DateTime<Utc>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct TokenList {
     pub tokens: Vec<Token>,

@@ -2,8 +2,8 @@
 
 use reqwest::Method;
 use sandbar_api::{
-    ClusterCheck, ClusterReport, CreateToken, NewToken, Pool, PoolList, Profile, SetPool, Template, TemplateList,
-    Token, TokenList, profile::ProfileList,
+    ClusterCheck, ClusterReport, CreateToken, NewToken, Pool, PoolList, Profile, SetPool, SignInLink, Template,
+    TemplateList, Token, TokenList, profile::ProfileList,
 };
 use serde::Deserialize;
 
@@ -49,6 +49,11 @@ impl Client {
     /// The answer is the only time the secret is shown.
     pub async fn create_token(&self, request: &CreateToken) -> Result<NewToken> {
         self.post(&["v1", "tokens"], request).await
+    }
+
+    /// Signs one browser in, once. For the owner of the Unix socket.
+    pub async fn sign_in_link(&self) -> Result<SignInLink> {
+        self.json(self.request(Method::POST, &["v1", "sign-in-links"])).await
     }
 
     pub async fn tokens(&self) -> Result<Vec<Token>> {

@@ -5,6 +5,7 @@
 
 mod activity;
 mod approvals;
+mod browsers;
 mod budget;
 mod clock;
 mod create;

@@ -9,7 +9,7 @@ use tokio::time;
 use crate::{Caller, Engine, clock, ids, problem, store};
 
 /// So that a leaked secret is recognised by scanners and people.
-const PREFIX: &str = "sbt_";
+pub(crate) const PREFIX: &str = "sbt_";
 /// Before the id of a token that owns something.
 const OWNER: &str = "token:";
 /// The owner of what was made over the Unix socket.
@@ -48,7 +48,7 @@ impl Engine {
         };
         let id = ids::token(now)?;
         let token = Token { id, name: request.name, role: request.role, session, created_at: now, expires_at };
-        let secret = secret(ids::random()?);
+        let secret = secret(PREFIX, ids::random()?);
         self.inner.store.create_token(&token, digest(&secret)).await?;
         Ok(NewToken { token, secret })
     }
@@ -84,7 +84,7 @@ impl Engine {
 
     /// Returns when the caller's token is revoked or expired, for calls that last; never for one who needs none.
     pub async fn turned_away(&self, caller: &Caller) -> Result<(), Problem> {
-        let Some(id) = caller.owner.strip_prefix(OWNER) else { return std::future::pending().await };
+        let Some(id) = id_of(caller) else { return std::future::pending().await };
         let mut revoked = self.inner.revoked.subscribe();
         loop {
             revoked.mark_unchanged();
@@ -119,18 +119,23 @@ impl Engine {
             return Ok(None);
         }
         let found = self.inner.store.token(digest(secret), clock::now()).await?;
-        Ok(found.map(|token| Caller {
-            owner: format!("{OWNER}{}", token.id),
-            role: token.role,
-            session: token.session,
-        }))
+        Ok(found.map(caller))
     }
 }
 
+/// Of the token that a caller has, if any.
+pub(crate) fn id_of(caller: &Caller) -> Option<&str> {
+    caller.owner.strip_prefix(OWNER)
+}
+
+pub(crate) fn caller(token: Token) -> Caller {
+    Caller { owner: format!("{OWNER}{}", token.id), role: token.role, session: token.session }
+}
+
 /// Base64 for URLs, without padding: no shell, header or cookie gives it a meaning.
-pub(crate) fn secret(random: [u8; 32]) -> String {
+pub(crate) fn secret(prefix: &str, random: [u8; 32]) -> String {
     let text = sandbar_api::bytes::encode(&random).replace('+', "-").replace('/', "_");
-    format!("{PREFIX}{}", text.trim_end_matches('='))
+    format!("{prefix}{}", text.trim_end_matches('='))
 }
 
 pub(crate) fn digest(secret: &str) -> [u8; 32] {
@@ -144,7 +149,7 @@ mod tests {
     #[test]
     fn secrets_have_43_characters_safe_in_urls() {
         for byte in [0, 0xff, 0xfb] {
-            let secret = secret([byte; 32]);
+            let secret = secret(PREFIX, [byte; 32]);
             let body = secret.strip_prefix(PREFIX).unwrap_or_default();
             assert_eq!(body.len(), 43);
             assert!(body.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'), "{body}");

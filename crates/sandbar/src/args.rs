@@ -90,6 +90,7 @@ pub(crate) enum Verb {
     Cp(verbs::cp::Cp),
     Forward(verbs::forward::Forward),
     Preview(verbs::preview::Preview),
+    Open(verbs::open::Open),
     Mcp(verbs::mcp::Mcp),
     Ps(verbs::process::Ps),
     Logs(verbs::process::Logs),

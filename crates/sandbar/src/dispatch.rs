@@ -35,7 +35,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
     use verbs::{
-        approval, attach, budget, cp, doctor, events, forward, inspect, kubernetes, life, look, mcp, net, pool,
+        approval, attach, budget, cp, doctor, events, forward, inspect, kubernetes, life, look, mcp, net, open, pool,
         preview, process, profile, quarantine, replay, run, sandbox, secret, session, snapshot, template, token, usage,
         webhook,
     };
@@ -65,6 +65,7 @@ fn perform(verb: Verb, context: &Context) -> Result<u8, Failure> {
         Verb::Cp(args) => wait_for(cp::cp(&args, context)),
         Verb::Forward(args) => wait_for(forward::forward(&args, context)),
         Verb::Preview(args) => wait_for(preview::preview(&args, context)),
+        Verb::Open(args) => wait_for(open::open(&args, context)),
         Verb::Mcp(args) => wait_for(mcp::mcp(args, context)),
         Verb::Session(args) => wait_for(session::session(args, context)),
         Verb::Net(args) => wait_for(net::net(args, context)),

@@ -2,6 +2,7 @@
 
 mod database;
 pub(crate) mod kubernetes;
+mod pod;
 
 use std::{
     fs,
@@ -222,7 +223,8 @@ fn announce(server: &Server, home: &Path, secure: bool, print: Printer) -> Resul
     let scheme = if secure { "https" } else { "http" };
     let url = server.tcp_address().map(|address| format!("{scheme}://{address}"));
     let socket = socket(home);
-    let link = server.sign_in_link();
+    // What a pod prints, everybody reads who may look at its log.
+    let link = if pod::is_ours() { None } else { server.sign_in_link().map_err(|error| bind_failure(&error))? };
     if print.json {
         return print.json(&serde_json::json!({
             "url": url, "socket": socket.display().to_string(), "home": home.display().to_string(), "sign_in": link,
@@ -232,10 +234,11 @@ fn announce(server: &Server, home: &Path, secure: bool, print: Printer) -> Resul
     let url = url.unwrap_or_else(|| "no TCP".into());
     print.line(format!("{} {url} and {}", label("listening"), inert(&socket.display().to_string())))?;
     print.line(format!("{} {}", label("home"), inert(&home.display().to_string())))?;
-    if let Some(link) = link {
-        print.line(format!("{} {link} (works once)", label("sign in")))?;
-    }
-    Ok(())
+    let link = match link {
+        Some(link) => format!("{link} (works once)"),
+        None => "by the link that `sandbar open` prints".to_owned(),
+    };
+    print.line(format!("{} {link}", label("sign in")))
 }
 
 /// The first SIGINT or SIGTERM ends gracefully, the second at once.

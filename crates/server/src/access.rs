@@ -17,11 +17,12 @@ use sandbar_engine::Caller;
 use crate::{
     App, grpc,
     problem::{Refused, Result},
-    roles, slots,
+    proxy, roles, slots,
 };
 pub(crate) use site::{PreviewHost, Site};
 
-pub(crate) const COOKIE: &str = "sandbar";
+/// Of a browser that is signed in; without and with TLS. The second one's prefix has browsers keep it to this very host.
+pub(crate) const COOKIES: [&str; 2] = ["sandbar", "__Host-sandbar"];
 /// Who owns what was made over the Unix socket.
 const SOCKET: &str = "socket";
 
@@ -52,7 +53,7 @@ pub(crate) fn unauthenticated(detail: &str) -> Problem {
     Problem::new(
         Code::Unauthenticated,
         detail,
-        "Make a token with `sandbar token create` and send it as `Authorization: Bearer sbt_…`, or sign in with the link that `sandbar up` prints.",
+        "Make a token with `sandbar token create` and send it as `Authorization: Bearer sbt_…`, or sign a browser in with the link that `sandbar open` prints.",
     )
 }
 
@@ -62,18 +63,28 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
 }
 
-/// The secret a TCP request carries. Never taken from the URL, which ends up in logs and Referer headers.
-fn secret<'a>(method: &Method, headers: &'a HeaderMap) -> std::result::Result<&'a str, Problem> {
+/// What a TCP request shows. One is never taken for the other.
+#[derive(Debug, PartialEq, Eq)]
+enum Shown<'a> {
+    /// In the Authorization header.
+    Token(&'a str),
+    Cookie(&'a str),
+}
+
+pub(crate) fn cookie_name(site: &Site) -> &'static str {
+    COOKIES[usize::from(site.is_https())]
+}
+
+/// Never taken from the URL, which ends up in logs and Referer headers.
+fn shown<'a>(method: &Method, headers: &'a HeaderMap, cookie: &str) -> std::result::Result<Shown<'a>, Problem> {
     // A wrong Authorization header is not healed by a cookie: the caller meant the header.
     if headers.contains_key(header::AUTHORIZATION) {
-        return bearer(headers).ok_or_else(|| unauthenticated("The Authorization header holds no bearer token."));
+        let token =
+            bearer(headers).ok_or_else(|| unauthenticated("The Authorization header holds no bearer token."))?;
+        return Ok(Shown::Token(token));
     }
-    let cookie = headers
-        .get_all(header::COOKIE)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|list| list.split(';'))
-        .find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+    let (_, cookie) = proxy::cookies(headers)
+        .find(|(name, _)| *name == cookie)
         .ok_or_else(|| unauthenticated("The request carries no token."))?;
     // Browsers attach cookies by host, whatever the port: a page on another local port is "same-site". It must not
     // act for its visitor.
@@ -86,7 +97,25 @@ fn secret<'a>(method: &Method, headers: &'a HeaderMap) -> std::result::Result<&'
     if must_tell && !headers.contains_key(header::ORIGIN) {
         return Err(foreign_origin("A request with a cookie must say which page it comes from."));
     }
-    Ok(cookie)
+    Ok(Shown::Cookie(cookie))
+}
+
+/// On requests of a browser that is signed in.
+#[derive(Clone, Copy)]
+pub(crate) struct ByBrowser;
+
+async fn caller(app: &App, request: &mut Request) -> Result<Caller> {
+    let found = match shown(request.method(), request.headers(), cookie_name(&app.site))? {
+        Shown::Token(secret) => app.engine.authenticate(secret).await?,
+        Shown::Cookie(secret) => {
+            let origin = app.site.sign_in_origin(request.uri(), request.headers());
+            let origin = origin.ok_or_else(|| unauthenticated("No browser is signed in under this host name."))?;
+            let found = app.engine.authenticate_browser(&origin, secret).await?;
+            request.extensions_mut().insert(ByBrowser);
+            found
+        }
+    };
+    Ok(found.ok_or_else(|| unauthenticated("The token is unknown, expired or revoked."))?)
 }
 
 /// On every route: refuses foreign hosts and origins.
@@ -101,11 +130,7 @@ pub(crate) async fn site(State(app): State<App>, request: Request, next: Next) -
 pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Result<Response> {
     let caller = match Channel::of(&request) {
         Channel::Socket => owner_of_the_socket(),
-        Channel::Tcp => {
-            let secret = secret(request.method(), request.headers())?;
-            let caller = app.engine.authenticate(secret).await?;
-            caller.ok_or_else(|| unauthenticated("The token is unknown, expired or revoked."))?
-        }
+        Channel::Tcp => caller(&app, &mut request).await?,
     };
     if let Err(problem) = slots::claim(request.extensions(), &caller) {
         return Ok(slots::turned_away(problem));
@@ -136,6 +161,46 @@ impl<S: Sync> FromRequestParts<S> for Calling {
     }
 }
 
+/// Where a browser is being signed in.
+pub(crate) struct SignInOrigin(pub(crate) String);
+
+impl FromRequestParts<App> for SignInOrigin {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
+        // Over the Unix socket nobody has looked at the Host.
+        let over_tcp = parts.extensions.get::<Channel>() != Some(&Channel::Socket);
+        let origin = app.site.sign_in_origin(&parts.uri, &parts.headers).filter(|_| over_tcp);
+        origin.map(Self).ok_or_else(|| {
+            let detail = "No browser is signed in under this host name: other servers may have it too.";
+            let fix = match app.site.sign_in_url() {
+                Some(url) => format!("Open the link at {url}, or under another name that leads to this server alone."),
+                None => "Use a server that was started with `sandbar up`.".to_owned(),
+            };
+            Refused(Problem::new(Code::ForeignHost, detail, fix))
+        })
+    }
+}
+
+/// A call over the Unix socket, which is its owner's.
+pub(crate) struct OverSocket;
+
+impl<S: Sync> FromRequestParts<S> for OverSocket {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
+        if parts.extensions.get::<Channel>() == Some(&Channel::Socket) {
+            return Ok(Self);
+        }
+        let detail = "This is for the owner of the server's Unix socket alone.";
+        Err(Refused(Problem::new(
+            Code::Forbidden,
+            detail,
+            "Run `sandbar open` on the server's machine, or in its pod.",
+        )))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,32 +218,34 @@ mod tests {
 
     #[test]
     fn secrets_come_from_the_header_or_a_same_origin_cookie() {
-        const COOKIE: (&str, &str) = ("cookie", "a=b; sandbar=sbt_c");
+        const COOKIE: (&str, &str) = ("cookie", "a=b; sandbar=sbw_c");
         let (none, origin) = (Err(Code::Unauthenticated), Err(Code::ForeignOrigin));
-        let table: &[(Method, List, std::result::Result<&str, Code>)] = &[
-            (Method::POST, &[("authorization", "Bearer sbt_x")], Ok("sbt_x")),
-            (Method::GET, &[("authorization", "bearer sbt_x"), COOKIE], Ok("sbt_x")),
-            (Method::GET, &[("authorization", "Basic eDp5"), COOKIE], none),
-            (Method::GET, &[], none),
-            (Method::GET, &[("cookie", "sandbarx=sbt_c; other=1")], none),
-            (Method::GET, &[COOKIE], Ok("sbt_c")),
-            (Method::GET, &[COOKIE, ("sec-fetch-site", "same-origin")], Ok("sbt_c")),
-            (Method::GET, &[COOKIE, ("sec-fetch-site", "none")], Ok("sbt_c")),
-            (Method::GET, &[COOKIE, ("sec-fetch-site", "same-site")], origin),
-            (Method::GET, &[COOKIE, ("sec-fetch-site", "cross-site")], origin),
-            (Method::POST, &[COOKIE], origin),
-            (Method::POST, &[COOKIE, ("sec-fetch-site", "none")], origin),
-            (Method::POST, &[COOKIE, ("sec-fetch-site", "same-origin")], Ok("sbt_c")),
-            (Method::GET, &[COOKIE, ("upgrade", "websocket")], origin),
-            (Method::GET, &[COOKIE, ("upgrade", "websocket"), ("sec-fetch-site", "same-origin")], origin),
-            (Method::GET, &[COOKIE, ("upgrade", "websocket"), ("origin", "http://localhost:7227")], Ok("sbt_c")),
-            (Method::GET, &[("authorization", "Bearer sbt_x"), ("upgrade", "websocket")], Ok("sbt_x")),
+        let (token, cookie) = (Ok(Shown::Token("sbt_x")), Ok(Shown::Cookie("sbw_c")));
+        let table: &[(Method, List, &std::result::Result<Shown<'_>, Code>)] = &[
+            (Method::POST, &[("authorization", "Bearer sbt_x")], &token),
+            (Method::GET, &[("authorization", "bearer sbt_x"), COOKIE], &token),
+            (Method::GET, &[("authorization", "Basic eDp5"), COOKIE], &none),
+            (Method::GET, &[], &none),
+            (Method::GET, &[("cookie", "sandbarx=sbw_c; __Host-sandbar=sbw_c; other=1")], &none),
+            (Method::GET, &[COOKIE], &cookie),
+            (Method::GET, &[COOKIE, ("sec-fetch-site", "same-origin")], &cookie),
+            (Method::GET, &[COOKIE, ("sec-fetch-site", "none")], &cookie),
+            (Method::GET, &[COOKIE, ("sec-fetch-site", "same-site")], &origin),
+            (Method::GET, &[COOKIE, ("sec-fetch-site", "cross-site")], &origin),
+            (Method::POST, &[COOKIE], &origin),
+            (Method::POST, &[COOKIE, ("sec-fetch-site", "none")], &origin),
+            (Method::POST, &[COOKIE, ("sec-fetch-site", "same-origin")], &cookie),
+            (Method::GET, &[COOKIE, ("upgrade", "websocket")], &origin),
+            (Method::GET, &[COOKIE, ("upgrade", "websocket"), ("sec-fetch-site", "same-origin")], &origin),
+            (Method::GET, &[COOKIE, ("upgrade", "websocket"), ("origin", "http://localhost:7227")], &cookie),
+            (Method::GET, &[("authorization", "Bearer sbt_x"), ("upgrade", "websocket")], &token),
             // Whether the Origin is ours was checked before.
-            (Method::DELETE, &[COOKIE, ("origin", "http://localhost:7227")], Ok("sbt_c")),
+            (Method::DELETE, &[COOKIE, ("origin", "http://localhost:7227")], &cookie),
         ];
         for (method, list, want) in table {
             let headers = headers(list);
-            assert_eq!(secret(method, &headers).map_err(|problem| problem.code), *want, "{method} {list:?}");
+            let got = shown(method, &headers, COOKIES[0]).map_err(|problem| problem.code);
+            assert_eq!(got, **want, "{method} {list:?}");
         }
     }
 }

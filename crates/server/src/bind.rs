@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::SocketAddr,
     os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
@@ -22,7 +22,15 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{App, Surface, access::Site, mcp, observe::Meters, preview, router, routes, sign_in::SignIn};
+use crate::{
+    App, Surface,
+    access::Site,
+    codes::Codes,
+    mcp,
+    observe::Meters,
+    router, routes,
+    sign_in::SignIn,
+};
 
 /// PEM files.
 #[derive(Debug, Clone)]
@@ -157,17 +165,9 @@ impl Server {
         self.tcp.as_ref().map(|tcp| tcp.address)
     }
 
-    /// Signs a browser in, once, within ten minutes. The code is in the fragment, which browsers never send.
-    pub fn sign_in_link(&self) -> Option<String> {
-        let tcp = self.tcp.as_ref()?;
-        let mut address = tcp.address;
-        match address.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-            IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-            _ => {}
-        }
-        let scheme = if tcp.tls.is_some() { "https" } else { "http" };
-        Some(format!("{scheme}://{address}/#code={}", self.app.sign_in.code()?))
+    /// A link that makes one browser an admin, once, within ten minutes; none without TCP.
+    pub fn sign_in_link(&self) -> Result<Option<String>, BindError> {
+        self.app.sign_in_link().map_err(BindError::Random)
     }
 }
 
@@ -175,10 +175,10 @@ impl App {
     pub(crate) fn new(engine: Engine, site: Site, version: &'static str) -> Result<Self, BindError> {
         let closing = CancellationToken::new();
         Ok(Self(Arc::new(Surface {
-            sign_in: SignIn::new().map_err(BindError::Random)?,
+            sign_in: SignIn::new(),
             meters: Meters::new(&engine).map_err(BindError::Random)?,
             router_key: router::Key::of(&engine)?,
-            preview_codes: preview::Codes::default(),
+            preview_codes: Codes::default(),
             engine,
             site,
             version,
@@ -186,6 +186,12 @@ impl App {
             closing,
             sockets: TaskTracker::new(),
         })))
+    }
+
+    /// The code is in the fragment, which browsers never send.
+    pub(crate) fn sign_in_link(&self) -> Result<Option<String>, getrandom::Error> {
+        let Some(url) = self.site.sign_in_url() else { return Ok(None) };
+        Ok(Some(format!("{url}/#code={}", self.sign_in.make()?)))
     }
 }
 

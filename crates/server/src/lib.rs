@@ -3,6 +3,7 @@
 
 mod access;
 mod bind;
+mod codes;
 mod extract;
 mod grpc;
 mod headers;
@@ -47,7 +48,7 @@ struct Surface {
     sign_in: sign_in::SignIn,
     meters: observe::Meters,
     router_key: router::Key,
-    preview_codes: preview::Codes,
+    preview_codes: codes::Codes<preview::Invitation>,
     version: &'static str,
     mcp: mcp::Endpoint,
     /// Cancelled when the server shuts down: streams end themselves.

@@ -40,7 +40,7 @@ const TAGS: [(&str, &str); 19] = [
     ("quarantine", "What the server found and its database does not know. For admins."),
     ("host", "What this host can enforce."),
     ("health", "Whether the server lives, is ready, and how it does."),
-    ("sign-in", "From the printed link to a cookie."),
+    ("sign-in", "Browsers: from a link to a cookie, and out again."),
 ];
 
 /// What the checked-in `openapi.json` is generated from.
@@ -115,7 +115,10 @@ fn complete(components: &mut Components) {
     add(named::<ScreenFormat>());
     let mut bearer = Http::new(HttpAuthScheme::Bearer);
     bearer.description = Some("A token of `sandbar token create`, `sbt_…`.".to_owned());
-    let cookie = ApiKeyValue::with_description(crate::access::COOKIE, "What POST /v1/login sets; for browsers.");
+    let cookie = ApiKeyValue::with_description(
+        crate::access::COOKIES[0],
+        "What POST /v1/login sets, for browsers, at the one host name where it was set; with TLS `__Host-sandbar`.",
+    );
     for (name, scheme) in
         [("bearer", SecurityScheme::Http(bearer)), ("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(cookie)))]
     {

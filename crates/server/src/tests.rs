@@ -5,6 +5,7 @@ mod approvals;
 mod gate;
 mod grpc;
 mod sessions;
+mod sign_in;
 mod stated;
 mod webhooks;
 
@@ -43,10 +44,18 @@ impl Bench {
     }
 
     async fn with(providers: Vec<Arc<dyn Provider>>) -> Self {
+        Self::made(providers, Site::new("127.0.0.1:7227".parse().unwrap(), false)).await
+    }
+
+    async fn at(address: &str, tls: bool) -> Self {
+        Self::made(Vec::new(), Site::new(address.parse().unwrap(), tls)).await
+    }
+
+    async fn made(providers: Vec<Arc<dyn Provider>>, site: Site) -> Self {
         let home = sandbar_test_harness::scratch().unwrap();
         let config = Config { home: home.path().to_owned(), providers, asks: true, ..Config::default() };
         let engine = Engine::open(config).await.unwrap();
-        let app = App::new(engine, Site::new("127.0.0.1:7227".parse().unwrap(), false), "test").unwrap();
+        let app = App::new(engine, site, "test").unwrap();
         Self { router: routes::router(&app), app, _home: home }
     }
 
@@ -184,6 +193,8 @@ async fn every_operation_but_the_open_ones_is_refused_without_a_token() {
         ("get", "/api/sessions/x"),
         ("delete", "/api/sessions/x"),
         ("post", "/api/sessions/x/sandbox"),
+        ("post", "/v1/logout"),
+        ("post", "/v1/sign-in-links"),
         ("get", "/api/sessions/x/sandbox"),
         ("delete", "/api/sessions/x/sandbox"),
     ] {
@@ -195,7 +206,12 @@ async fn every_operation_but_the_open_ones_is_refused_without_a_token() {
             &[][..],
             &[("authorization", "Bearer sbt_wrong")],
             &[("authorization", "Basic eDp5")],
-            &[("cookie", "sandbar=sbt_wrong"), ("origin", "http://localhost:7227")],
+            &[("cookie", "sandbar=sbw_wrong"), ("origin", "http://localhost:7227")],
+            &[
+                ("cookie", "sandbar=sbw_wrong"),
+                ("host", "sandbar.localhost:7227"),
+                ("origin", "http://sandbar.localhost:7227"),
+            ],
         ] {
             let answer = bench.tcp(&method, &path, headers).await;
             if open {
@@ -242,11 +258,13 @@ async fn viewers_read_operators_use_admins_manage() {
         let managed = ["/v1/tokens", "/v1/webhooks", "/v1/secrets/", "/v1/quarantine"]
             .iter()
             .any(|managed| path.starts_with(managed));
+        // For the owner of the socket alone.
+        let owned = path == "/v1/sign-in-links";
         let acts = path.contains("/ports/") || path.ends_with("/mcp") || path == "/v1/kubernetes/check";
         for (role, secret, refused) in [
             ("viewer", &viewer, method != "get" || managed || acts),
-            ("operator", &operator, managed),
-            ("admin", &admin, false),
+            ("operator", &operator, managed || owned),
+            ("admin", &admin, owned),
         ] {
             let answer = bench.tcp(&method, &path, &[("authorization", secret)]).await;
             assert_eq!(answer.code() == "forbidden", refused, "{role} {method} {path}: {}", answer.code());
@@ -269,27 +287,6 @@ async fn foreign_hosts_and_origins_are_refused_before_the_token_is_looked_at() {
             assert_eq!(bench.tcp("get", path, &crossed).await.code(), "foreign_origin", "{path}");
         }
     }
-}
-
-#[tokio::test]
-async fn the_printed_code_buys_one_cookie() {
-    let bench = Bench::new().await;
-    let body = format!("{{\"code\":\"{}\"}}", bench.app.sign_in.code().unwrap());
-    let own = [("content-type", "application/json"), ("origin", "http://localhost:7227")];
-    let login = |body: &str| bench.send(Channel::Tcp, request("post", "/v1/login", &own, body));
-
-    assert_eq!(login("{\"code\":\"wrong\"}").await.code(), "unauthenticated");
-    let answer = login(&body).await;
-    assert_eq!(answer.status, StatusCode::NO_CONTENT);
-    let cookie = answer.headers[header::SET_COOKIE].to_str().unwrap().to_owned();
-    assert!(cookie.starts_with("sandbar=sbt_") && cookie.contains("; HttpOnly; SameSite=Strict"), "{cookie}");
-    assert_eq!(login(&body).await.code(), "unauthenticated");
-
-    let pair = cookie.split(';').next().unwrap();
-    let list = bench.tcp("get", "/v1/tokens", &[("cookie", pair)]).await;
-    assert_eq!(list.status, StatusCode::OK);
-    assert!(String::from_utf8_lossy(&list.body).contains("browser sign-in"));
-    assert_eq!(bench.tcp("delete", "/v1/tokens/x", &[("cookie", pair)]).await.code(), "foreign_origin");
 }
 
 #[tokio::test]

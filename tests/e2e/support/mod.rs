@@ -166,10 +166,12 @@ impl Server {
         let stdout = process.stdout.take().ok_or("no stdout")?;
         self.process = Some(process);
         self.printed.clear();
-        // The link is the last line, printed when the server answers.
+        // How to sign in is the last line, printed when the server answers.
         for line in BufReader::new(stdout).lines() {
-            self.printed.push(line?);
-            if self.link().is_some() {
+            let line = line?;
+            let is_last = line.starts_with("sign in");
+            self.printed.push(line);
+            if is_last {
                 return Ok(());
             }
         }
@@ -200,12 +202,17 @@ impl Server {
         fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
     }
 
-    pub(crate) fn link(&self) -> Option<&str> {
-        self.printed.iter().flat_map(|line| line.split_whitespace()).find(|word| word.contains("/#code="))
+    /// Where programs call it.
+    pub(crate) fn base(&self) -> Outcome<String> {
+        let line = self.printed.iter().find(|line| line.starts_with("listening")).ok_or("it listens nowhere")?;
+        Ok(line.split_whitespace().nth(1).ok_or("it listens nowhere")?.to_owned())
     }
 
-    pub(crate) fn base(&self) -> Outcome<String> {
-        Ok(self.link().and_then(|link| link.split("/#").next()).ok_or("no link")?.to_owned())
+    /// Where browsers sign in, and a code for one.
+    pub(crate) fn sign_in(&self) -> Outcome<(String, String)> {
+        let link = done(&mut self.command(&["open"]))?;
+        let (url, code) = link.trim().split_once("/#code=").ok_or_else(|| format!("no link: {link}"))?;
+        Ok((url.to_owned(), code.to_owned()))
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

@@ -32,6 +32,6 @@ impl Inner {
     }
 
     fn secret_of(&self, id: &TokenId) -> String {
-        tokens::secret(self.gates.vault.mac(PURPOSE, id.as_str().as_bytes()))
+        tokens::secret(tokens::PREFIX, self.gates.vault.mac(PURPOSE, id.as_str().as_bytes()))
     }
 }

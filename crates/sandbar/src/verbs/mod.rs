@@ -15,6 +15,7 @@ pub(crate) mod look;
 pub(crate) mod mcp;
 pub(crate) mod net;
 pub(crate) mod net_log;
+pub(crate) mod open;
 pub(crate) mod pool;
 pub(crate) mod preview;
 pub(crate) mod process;

@@ -1,6 +1,6 @@
 //! What we are called over TCP: the API's names, and those of previews, which are never the same.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use axum::http::{HeaderMap, HeaderValue, Uri, header, uri::Authority};
 use sandbar_api::{Code, Problem};
@@ -18,6 +18,8 @@ pub(crate) struct Site {
     previews: String,
     /// For those who did not call it by any name; absent without TCP.
     own: Option<String>,
+    /// Where browsers sign in when nobody says where they reach us; absent without TCP.
+    sign_in: Option<String>,
     /// Whether we are called by the ports of others too, who pass their connections on to us.
     any_port: bool,
 }
@@ -33,18 +35,24 @@ pub(crate) struct PreviewHost {
 
 /// Where browsers find themselves without any DNS.
 pub(crate) const PREVIEWS: &str = "localhost";
+/// Where a browser on this machine signs in. Cookies know no ports: one of 127.0.0.1 would go to every server that listens
+/// there, those of sandboxes that `sandbar forward` shows included. Nobody else is called by this name.
+const SIGN_IN: &str = "sandbar.localhost";
 
 impl Site {
     pub(crate) fn new(address: SocketAddr, tls: bool) -> Self {
-        let host = |ip: std::net::IpAddr| if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() };
-        let loopback = ["127.0.0.1", "localhost", "[::1]"].map(str::to_owned);
+        let host = |ip: IpAddr| if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() };
+        let loopback = ["127.0.0.1", "localhost", "[::1]", SIGN_IN].map(str::to_owned);
         let hosts = address.ip().is_loopback().then(|| loopback.into_iter().chain([host(address.ip())]).collect());
         let scheme = if tls { "https" } else { "http" };
         let own = match address.ip() {
             ip if !ip.is_unspecified() => host(ip),
             ip => host(if ip.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }),
         };
-        Self { scheme, port: address.port(), hosts, previews: PREVIEWS.to_owned(), own: Some(own), any_port: false }
+        let beyond = !address.ip().is_loopback() && !address.ip().is_unspecified();
+        let sign_in = Some(if beyond { own.clone() } else { SIGN_IN.to_owned() });
+        let (port, previews) = (address.port(), PREVIEWS.to_owned());
+        Self { scheme, port, hosts, previews, own: Some(own), sign_in, any_port: false }
     }
 
     /// With other servers before it. What a name leads to is what keeps foreign pages out, not the port.
@@ -55,7 +63,7 @@ impl Site {
     /// With previews below this domain instead of `localhost`, unless it cannot be one.
     pub(crate) fn with_previews(self, domain: &str) -> Option<Self> {
         let ours = |label: &str| sandbar_api::check::name(label).is_ok();
-        let good = domain.len() <= 200 && domain.split('.').all(ours) && domain.parse::<std::net::IpAddr>().is_err();
+        let good = domain.len() <= 200 && domain.split('.').all(ours) && domain.parse::<IpAddr>().is_err();
         good.then(|| Self { previews: domain.to_owned(), ..self })
     }
 
@@ -67,14 +75,25 @@ impl Site {
             hosts: Some(Vec::new()),
             previews: PREVIEWS.to_owned(),
             own: None,
+            sign_in: None,
             any_port: false,
         }
     }
 
     /// Where a preview with this label is, for a server that can be reached there.
     pub(crate) fn preview_url(&self, label: &str) -> Option<String> {
-        let port = if self.port == self.default_port() { String::new() } else { format!(":{}", self.port) };
-        (self.port != 0).then(|| format!("{}://{label}.{}{port}", self.scheme, self.previews))
+        (self.port != 0).then(|| self.url(&format!("{label}.{}", self.previews), self.port))
+    }
+
+    /// Where a browser signs in, for a server that can be reached there.
+    pub(crate) fn sign_in_url(&self) -> Option<String> {
+        Some(self.url(self.sign_in.as_deref()?, self.port))
+    }
+
+    /// The origin that was called, if a browser may be signed in there: no other server answers to its name.
+    pub(crate) fn sign_in_origin(&self, uri: &Uri, headers: &HeaderMap) -> Option<String> {
+        let (host, port) = self.host(uri, headers)?;
+        (host == SIGN_IN || !is_loopback(&host)).then(|| self.url(&host, port))
     }
 
     /// The preview that was called, if it was one.
@@ -85,7 +104,8 @@ impl Site {
     }
 
     fn label<'a>(&self, host: &'a str) -> Option<&'a str> {
-        host.trim_end_matches('.').strip_suffix(self.previews.as_str())?.strip_suffix('.')
+        let label = host.trim_end_matches('.').strip_suffix(self.previews.as_str())?.strip_suffix('.')?;
+        (host != SIGN_IN).then_some(label)
     }
 
     /// Whether the page that sent this is the preview's own.
@@ -96,7 +116,7 @@ impl Site {
     /// As browsers write it, without a port that goes without saying.
     pub(crate) fn called_as(&self, preview: &PreviewHost) -> String {
         let (host, port) = &preview.host;
-        if *port == self.default_port() { host.clone() } else { format!("{host}:{port}") }
+        self.authority(host, *port)
     }
 
     pub(crate) fn scheme(&self) -> &'static str {
@@ -109,8 +129,15 @@ impl Site {
             Channel::Tcp => self.host(uri, headers)?,
             Channel::Socket => (self.own.clone()?, self.port),
         };
-        let port = if port == self.default_port() { String::new() } else { format!(":{port}") };
-        Some(format!("{}://{host}{port}", self.scheme))
+        Some(self.url(&host, port))
+    }
+
+    fn url(&self, host: &str, port: u16) -> String {
+        format!("{}://{}", self.scheme, self.authority(host, port))
+    }
+
+    fn authority(&self, host: &str, port: u16) -> String {
+        if port == self.default_port() { host.to_owned() } else { format!("{host}:{port}") }
     }
 
     fn default_port(&self) -> u16 {
@@ -132,7 +159,7 @@ impl Site {
             Problem::new(
                 Code::ForeignHost,
                 "The Host header does not name this server.",
-                "Call it by the address it listens on, 127.0.0.1 or localhost, with its port.",
+                "Call it by the address it listens on, 127.0.0.1, localhost or sandbar.localhost, with its port.",
             )
         })?;
         let mut origins = headers.get_all(header::ORIGIN).iter();
@@ -177,6 +204,14 @@ impl Site {
     }
 }
 
+/// Whether other servers of the machine that calls may have this name too.
+fn is_loopback(host: &str) -> bool {
+    let host = host.trim_end_matches('.');
+    let address: Option<IpAddr> = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
+    let own = |ip: IpAddr| ip.to_canonical().is_loopback() || ip.is_unspecified();
+    address.is_some_and(own) || host == "localhost" || host.ends_with(".localhost")
+}
+
 #[cfg(test)]
 mod tests {
     use super::{
@@ -198,6 +233,10 @@ mod tests {
             (&plain, "/", &[("host", "127.0.0.1:7227")], None),
             (&plain, "/", &[("host", "LOCALHOST:7227")], None),
             (&plain, "/", &[("host", "[::1]:7227")], None),
+            (&plain, "/", &[("host", "sandbar.localhost:7227")], None),
+            (&plain, "/", &[("host", "sandbar.localhost:7228")], host),
+            (&plain, "/", &[("host", "sandbar.localhost.:7227")], host),
+            (&plain, "/", &[("host", "x.sandbar.localhost:7227")], host),
             (&plain, "http://localhost:7227/", &[], None),
             (&plain, "http://localhost:7227/", &[("host", "localhost:7227")], None),
             (&v6, "/", &[("host", "[::1]")], None),
@@ -246,6 +285,57 @@ mod tests {
     }
 
     #[test]
+    fn browsers_sign_in_where_nobody_else_answers() {
+        let plain = site("127.0.0.1:7227", false);
+        let local = site("[::1]:443", true);
+        let public = site("0.0.0.0:443", true);
+        let named = site("192.0.2.7:7227", true);
+        let wild = site("0.0.0.0:443", true).with_previews("p.example").unwrap_or_else(|| panic!("a domain"));
+        let shared = site("127.0.0.1:7227", false).shared();
+        let table: &[(&Site, &'static str, Option<&str>)] = &[
+            (&plain, "sandbar.localhost:7227", Some("http://sandbar.localhost:7227")),
+            (&plain, "SandBar.LocalHost:7227", Some("http://sandbar.localhost:7227")),
+            (&plain, "sandbar.localhost:7228", None),
+            (&plain, "sandbar.localhost.:7227", None),
+            (&plain, "127.0.0.1:7227", None),
+            (&plain, "localhost:7227", None),
+            (&plain, "[::1]:7227", None),
+            (&plain, "evil.example:7227", None),
+            (&local, "sandbar.localhost", Some("https://sandbar.localhost")),
+            (&local, "localhost", None),
+            (&public, "box.example", Some("https://box.example")),
+            (&public, "box.example:8443", Some("https://box.example:8443")),
+            (&public, "sandbar.localhost:7227", Some("https://sandbar.localhost:7227")),
+            (&public, "localhost", None),
+            (&public, "localhost.", None),
+            (&public, "127.0.0.1", None),
+            (&public, "127.1.2.3:9", None),
+            (&public, "0.0.0.0", None),
+            (&public, "[::]", None),
+            (&public, "[::1]", None),
+            (&public, "[::ffff:127.0.0.1]", None),
+            (&named, "192.0.2.7:7227", Some("https://192.0.2.7:7227")),
+            (&wild, "web-80.p.example", None),
+            (&wild, "web.localhost", None),
+            (&shared, "sandbar.localhost:7228", Some("http://sandbar.localhost:7228")),
+            (&shared, "localhost:7228", None),
+        ];
+        for (site, host, want) in table {
+            let headers = HeaderMap::from_iter([(header::HOST, HeaderValue::from_static(host))]);
+            assert_eq!(site.sign_in_origin(&Uri::from_static("/"), &headers).as_deref(), *want, "{host}");
+        }
+        for (site, want) in [
+            (&plain, Some("http://sandbar.localhost:7227")),
+            (&local, Some("https://sandbar.localhost")),
+            (&public, Some("https://sandbar.localhost")),
+            (&named, Some("https://192.0.2.7:7227")),
+            (&Site::nowhere(), None),
+        ] {
+            assert_eq!(site.sign_in_url().as_deref(), want);
+        }
+    }
+
+    #[test]
     fn previews_have_names_of_their_own() {
         let plain = site("127.0.0.1:7227", false);
         let wild = site("0.0.0.0:443", true).with_previews("p.example").unwrap_or_else(|| panic!("a domain"));
@@ -262,6 +352,8 @@ mod tests {
             (&plain, &[("host", "web-80localhost:7227")], None),
             (&plain, &[("host", "web-80.localhost.evil.example:7227")], None),
             (&plain, &[("host", "web-80.localhost:7227"), ("host", "localhost:7227")], None),
+            (&plain, &[("host", "sandbar.localhost:7227")], None),
+            (&plain, &[("host", "x.sandbar.localhost:7227")], Some("x.sandbar")),
             (&wild, &[("host", "p.example")], None),
             (&wild, &[("host", "xp.example")], None),
         ];

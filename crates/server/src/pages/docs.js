@@ -130,4 +130,16 @@ async function show() {
   }
 }
 
+async function offerSignOut() {
+  const button = document.getElementById("sign-out");
+  button.hidden = !(await fetch("/v1/templates")).ok;
+  button.addEventListener("click", async () => {
+    const answer = await fetch("/v1/logout", { method: "POST" });
+    // Whoever is signed out already finds the same page.
+    if (answer.ok || answer.status === 401) location.replace("/");
+  });
+}
+
 show();
+// That the server is gone, `show` has said.
+offerSignOut().catch(() => {});

@@ -60,7 +60,8 @@ async fn enter(app: &App, preview: &PreviewHost, named: &str, port: u16, request
         Err(refused) => return Ok(refused.into_response()),
     };
     let place = Place { sandbox: named.parse().map_err(|_| Page::wrong_code())?, port };
-    let owner = app.preview_codes.redeem(&code, place.sandbox.as_str(), port).ok_or_else(Page::wrong_code)?;
+    let invited = app.preview_codes.redeem(&code, |invited| invited.place == place).ok_or_else(Page::wrong_code)?;
+    let owner = invited.what.owner;
     if !app.engine.is_valid(&owner).await.map_err(|problem| Page::problem(&problem))? {
         return Err(Page::wrong_code());
     }

@@ -1,7 +1,6 @@
 //! Previews: a server inside, seen by a browser under a host name of its own, so that its pages are never same-origin with
 //! the API. The Host decides before anything else: what is called by a preview's name is answered here, and nothing else is.
 
-mod codes;
 mod enter;
 mod guard;
 mod page;
@@ -25,7 +24,6 @@ use crate::{
     proxy::{self, Failed, Inward, Until},
     slots,
 };
-pub(crate) use codes::{Codes, LIFETIME};
 use page::Page;
 pub(crate) use pass::OURS;
 
@@ -33,6 +31,12 @@ pub(crate) use pass::OURS;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Everything below is ours and not passed on.
 const OWN: &str = "/.sandbar";
+
+/// What a link to a preview is for: the place, in the name of whoever asked for it.
+pub(crate) struct Invitation {
+    pub(crate) place: Place,
+    pub(crate) owner: String,
+}
 
 /// A sandbox and a port of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::{App, access, proxy};
 /// Without and with TLS. The second one's prefix keeps other hosts of a shared domain from setting it.
 const COOKIES: [&str; 2] = ["sandbar-preview", "__Host-sandbar-preview"];
 /// None of these goes inside, or comes from there.
-pub(crate) const OURS: [&str; 3] = [access::COOKIE, COOKIES[0], COOKIES[1]];
+pub(crate) const OURS: [&str; 4] = [access::COOKIES[0], access::COOKIES[1], COOKIES[0], COOKIES[1]];
 const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 const TOKEN: &str = "sbt_";
 const PURPOSE: &str = "preview cookie 1";
@@ -108,6 +108,7 @@ mod tests {
             ("a=b; domain", Some("a=b")),
             ("domain=b; Path=/", Some("domain=b; Path=/")),
             ("sandbar=x", None),
+            ("__Host-sandbar=x; Path=/", None),
             ("sandbar-preview=x; Path=/", None),
             ("__Host-sandbar-preview =x", None),
         ] {

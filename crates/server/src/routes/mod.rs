@@ -50,7 +50,7 @@ use crate::{
 pub(crate) use docs::DOCUMENT;
 
 fn open() -> Routes {
-    Routes::default().merge(health::routes()).merge(sign_in::routes()).merge(docs::routes())
+    Routes::default().merge(health::routes()).merge(sign_in::open()).merge(docs::routes())
 }
 
 fn guarded() -> Routes {
@@ -82,6 +82,7 @@ fn guarded() -> Routes {
         .merge(host::routes())
         .merge(kubernetes::routes())
         .merge(metrics::routes())
+        .merge(sign_in::guarded())
 }
 
 fn admin() -> Routes {

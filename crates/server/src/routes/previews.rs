@@ -8,8 +8,9 @@ use super::SandboxPath;
 use crate::{
     App,
     access::Calling,
+    codes,
     extract::{Json, Path},
-    preview::{self, Place},
+    preview::{Invitation, Place},
     problem::{Refused, Result, bad_request},
     registry::{Routes, routes},
 };
@@ -54,8 +55,8 @@ async fn open(
         let detail = "This server does not listen on TCP, where browsers could reach it.";
         Refused(bad_request(detail, "Use a server that was started with `sandbar up`."))
     })?;
-    let expires_at = Utc::now() + preview::LIFETIME;
-    let code = app.preview_codes.make(place, caller.owner).map_err(|_| {
+    let expires_at = Utc::now() + codes::LIFETIME;
+    let code = app.preview_codes.make(Invitation { place, owner: caller.owner }).map_err(|_| {
         let fix = "Check that /dev/urandom and getrandom(2) work.";
         Refused(Problem::new(Code::Internal, "The system gives no random numbers.", fix))
     })?;

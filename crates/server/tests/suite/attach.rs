@@ -367,21 +367,25 @@ async fn foreign(bench: &Bench) {
         let path = format!("/v1/sandboxes/box/processes/{}/attach?{query}", process.id);
         open(stream, &path, &headers).await
     };
-    let cookie = ("cookie", format!("sandbar={operator}"));
+    let here = format!("sandbar.localhost:{}", address.port());
+    let browser = bench.engine.sign_browser_in(&format!("http://{here}"), Duration::from_secs(3600)).await.unwrap();
+    let cookie = ("cookie", format!("sandbar={}", browser.secret));
     let bearer = |secret: &str| ("authorization", format!("Bearer {secret}"));
-    let (own, evil) = (("origin", format!("http://{address}")), ("origin", "http://evil.example".to_owned()));
+    let (own, evil) = (("origin", format!("http://{here}")), ("origin", "http://evil.example".to_owned()));
+    let (here, there) = (("host", here), ("origin", format!("http://{address}")));
     let refusals = [
         (vec![], 401, "unauthenticated"),
-        (vec![cookie.clone()], 403, "foreign_origin"),
-        (vec![cookie.clone(), evil.clone()], 403, "foreign_origin"),
+        (vec![here.clone(), cookie.clone()], 403, "foreign_origin"),
+        (vec![here.clone(), cookie.clone(), evil.clone()], 403, "foreign_origin"),
         (vec![bearer(&operator), evil], 403, "foreign_origin"),
         (vec![cookie.clone(), own.clone(), ("host", "evil.example".to_owned())], 403, "foreign_host"),
+        (vec![cookie.clone(), there], 401, "unauthenticated"),
     ];
     for (headers, status, code) in refusals {
         assert_eq!(connect("", &headers).await.err(), Some((status, code.to_owned())), "{headers:?}");
     }
     assert_eq!(connect("control=free", &[bearer(&viewer)]).await.err(), Some((403, "forbidden".to_owned())));
-    for headers in [vec![cookie, own], vec![bearer(&operator)], vec![bearer(&viewer)]] {
+    for headers in [vec![here, cookie, own], vec![bearer(&operator)], vec![bearer(&viewer)]] {
         let mut client = connect("", &headers).await.unwrap_or_else(|refused| panic!("{refused:?}"));
         assert!(matches!(client.frame().await, TerminalFrame::Attached { .. }));
     }

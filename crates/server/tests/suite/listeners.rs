@@ -135,8 +135,9 @@ async fn the_owner_needs_no_token_and_the_network_does() {
     let server = place.bind(Some("127.0.0.1:0"), None, &socket).await.unwrap();
     let address = server.tcp_address().unwrap();
     assert_ne!(address.port(), 0);
-    let link = server.sign_in_link().unwrap();
-    assert!(link.starts_with(&format!("http://{address}/#code=")), "{link}");
+    let link = server.sign_in_link().unwrap().unwrap();
+    assert!(link.starts_with(&format!("http://sandbar.localhost:{}/#code=", address.port())), "{link}");
+    assert_ne!(server.sign_in_link().unwrap().unwrap(), link, "each is for one browser");
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
 
     let shutdown = CancellationToken::new();
@@ -172,7 +173,8 @@ async fn a_public_address_speaks_tls() {
     roots.add(CertificateDer::from_pem_file(&tls.certificate).unwrap()).unwrap();
     let server = place.bind(Some("0.0.0.0:0"), Some(tls), &place.socket()).await.unwrap();
     let port = server.tcp_address().unwrap().port();
-    assert!(server.sign_in_link().unwrap().starts_with(&format!("https://127.0.0.1:{port}/#code=")));
+    let link = server.sign_in_link().unwrap().unwrap();
+    assert!(link.starts_with(&format!("https://sandbar.localhost:{port}/#code=")), "{link}");
     let shutdown = CancellationToken::new();
     let serving = tokio::spawn(server.serve(shutdown.clone()));
 

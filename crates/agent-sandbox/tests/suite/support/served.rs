@@ -54,13 +54,13 @@ impl Served {
         let mut server = Ended(up.stdout(Stdio::piped()).stderr(log).spawn()?);
         let stdout = server.0.stdout.take().ok_or("no stdout")?;
         let mut base = None;
-        // The link is the last line, printed when the server answers.
+        // How to sign in is the last line, printed when the server answers.
         for line in BufReader::new(stdout).lines() {
             let line = line?;
-            let link = line.split_whitespace().find_map(|word| word.split_once("/#code="));
-            if let Some((address, _)) = link {
-                base = Some(address.to_owned());
-                break;
+            match line.split_whitespace().next() {
+                Some("listening") => base = line.split_whitespace().nth(1).map(str::to_owned),
+                Some("sign") => break,
+                _ => {}
             }
         }
         let log = std::fs::read_to_string(home.path().join("log"))?;

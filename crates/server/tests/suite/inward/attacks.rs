@@ -117,6 +117,8 @@ pub(crate) async fn cookies(house: &House) {
         format!("{name}=1.{owner}.{mac}"),
         format!("__Host-{name}={value}"),
         format!("sandbar={}", house.operator),
+        house.browser().await,
+        house.browser().await.replacen("sandbar", name, 1),
         format!("sandbar={value}"),
     ] {
         assert_eq!(house.send(&here, "GET", "/", &[("cookie", &forged)], "").await.status, 401, "{forged}");
@@ -164,8 +166,8 @@ pub(crate) async fn other_sites(house: &House) {
 /// A page of a preview, in the browser of somebody who is signed in to the API.
 pub(crate) async fn api(house: &House) {
     let origin = format!("http://{}", house.preview(&house.id, house.port));
-    let signed_in = format!("sandbar={}", house.operator);
-    let host = format!("localhost:{}", house.address.port());
+    let signed_in = house.browser().await;
+    let host = house.sign_in();
     let as_admin = [("cookie", signed_in.as_str()), ("sec-fetch-site", "same-origin")];
     assert_eq!(house.send(&host, "GET", "/v1/sandboxes", &as_admin, "").await.status, 200, "the control");
     for (method, path) in [("GET", "/v1/sandboxes"), ("DELETE", "/v1/sandboxes/box"), ("POST", "/v1/sandboxes")] {
@@ -184,9 +186,11 @@ pub(crate) async fn api(house: &House) {
     // And a preview's cookie is none of the API's.
     let cookie = house.cookie(&house.operator, house.port).await;
     let renamed = cookie.replacen("sandbar-preview", "sandbar", 1);
-    for cookie in [cookie, renamed] {
+    // Nor is a browser's elsewhere, or a token in its place.
+    let token = format!("sandbar={}", house.operator);
+    for (host, cookie) in [(&host, &cookie), (&host, &renamed), (&house.host(), &signed_in), (&host, &token)] {
         let headers = [("cookie", cookie.as_str()), ("sec-fetch-site", "same-origin")];
-        assert_eq!(house.send(&host, "GET", "/v1/sandboxes", &headers, "").await.code(), "unauthenticated");
+        assert_eq!(house.send(host, "GET", "/v1/sandboxes", &headers, "").await.code(), "unauthenticated");
     }
 }
 

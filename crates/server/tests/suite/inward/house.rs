@@ -90,6 +90,18 @@ impl House {
         self.address.to_string()
     }
 
+    /// Where browsers sign in.
+    pub(crate) fn sign_in(&self) -> String {
+        format!("sandbar.localhost:{}", self.address.port())
+    }
+
+    /// The cookie of an admin's browser, as it sends it.
+    pub(crate) async fn browser(&self) -> String {
+        let origin = format!("http://{}", self.sign_in());
+        let lasts = std::time::Duration::from_secs(3600);
+        format!("sandbar={}", self.bench.engine.sign_browser_in(&origin, lasts).await.unwrap().secret)
+    }
+
     /// As the preview of a port is.
     pub(crate) fn preview(&self, sandbox: &str, port: u16) -> String {
         format!("{sandbox}-{port}.localhost:{}", self.address.port())

@@ -73,7 +73,9 @@ async fn websocket(upgrade: WebSocketUpgrade, headers: HeaderMap) -> Response {
 async fn cookies() -> Response {
     let mut response = (StatusCode::IM_A_TEAPOT, "teapot").into_response();
     let headers = response.headers_mut();
-    for cookie in ["a=b; Domain=localhost; Path=/", "sandbar=stolen", "sandbar-preview=stolen; Path=/"] {
+    for cookie in
+        ["a=b; Domain=localhost; Path=/", "sandbar=stolen", "__Host-sandbar=stolen", "sandbar-preview=stolen; Path=/"]
+    {
         headers.append(header::SET_COOKIE, cookie.parse().unwrap());
     }
     for (name, value) in [

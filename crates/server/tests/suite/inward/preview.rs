@@ -54,7 +54,7 @@ pub(crate) async fn entering(house: &House) {
 pub(crate) async fn passing(house: &House) {
     let host = house.preview(&house.id, house.port);
     let cookie = house.cookie(&house.operator, house.port).await;
-    let cookies = format!("a=b; {cookie}; sandbar=sbt_x; c=d");
+    let cookies = format!("a=b; {cookie}; sandbar=sbw_x; __Host-sandbar=sbw_x; c=d");
     let origin = format!("http://{host}");
     let more = [
         ("cookie", cookies.as_str()),

@@ -36,7 +36,7 @@ pub(crate) async fn passing(house: &House) {
         assert_eq!(json_of(&answer)["path"], seen, "{given}");
     }
     let more = [
-        ("cookie", "a=b; sandbar=sbt_x; sandbar-preview=y; c=d"),
+        ("cookie", "a=b; sandbar=sbw_x; __Host-sandbar=sbw_x; sandbar-preview=y; c=d"),
         ("connection", "close, x-hop"),
         ("x-hop", "of one connection"),
         ("x-sandbox-anything", "x"),
@@ -103,9 +103,14 @@ pub(crate) async fn refusals(house: &House) {
     assert_eq!(detail(&bare), refused(401, "unauthenticated"));
     assert!(bare.headers.contains_key("www-authenticate"));
     // What a browser sends by itself counts for nothing.
-    let cookie = format!("sandbar={}", house.operator);
+    let cookie = house.browser().await;
     let browser = [("cookie", cookie.as_str()), ("sec-fetch-site", "same-origin"), ("x-sandbox-id", "box")];
-    let answer = house.send(&house.host(), "GET", "/router/x", &browser, "").await;
+    assert_eq!(
+        house.send(&house.sign_in(), "GET", "/v1/sandboxes", &browser[..2], "").await.status,
+        200,
+        "the control"
+    );
+    let answer = house.send(&house.sign_in(), "GET", "/router/x", &browser, "").await;
     assert_eq!(detail(&answer), refused(401, "unauthenticated"));
     let bearer = house.bearer();
     let page = [("authorization", bearer.as_str()), ("origin", "http://evil.example"), ("x-sandbox-id", "box")];
