@@ -27,7 +27,7 @@ impl Engine {
     pub async fn stat(&self, sandbox: &str, path: &str) -> Result<Entry, Problem> {
         let path = check::path(path)?;
         let handle = self.inner.handle(sandbox).await?;
-        let mut inside = handle.enter().await?;
+        let mut inside = handle.enter_if(self.asleep).await?;
         Ok(entry(inside.guest.stat(StatRequest { path }).await.map_err(told)?.into_inner()))
     }
 
@@ -47,7 +47,7 @@ impl Engine {
     pub async fn list_some(&self, sandbox: &str, path: &str, most: usize) -> Result<(Listing, bool), Problem> {
         let path = check::path(path)?;
         let handle = self.inner.handle(sandbox).await?;
-        let mut inside = handle.enter().await?;
+        let mut inside = handle.enter_if(self.asleep).await?;
         let request = ListDirectoryRequest { path: path.clone() };
         let mut found = inside.guest.list_directory(request).await.map_err(told)?.into_inner();
         let mut entries = Vec::new();
@@ -69,7 +69,7 @@ impl Engine {
     ) -> Result<(Entry, ByteStream), Problem> {
         let path = check::path(path)?;
         let handle = self.inner.handle(sandbox).await?;
-        let mut inside = handle.enter().await?;
+        let mut inside = handle.enter_if(self.asleep).await?;
         let mut data =
             inside.guest.read_file(ReadFileRequest { path, offset, length }).await.map_err(told)?.into_inner();
         let first = data.message().await.map_err(told)?;
@@ -115,7 +115,7 @@ impl Engine {
     pub async fn pack(&self, sandbox: &str, path: &str) -> Result<ByteStream, Problem> {
         let path = check::path(path)?;
         let handle = self.inner.handle(sandbox).await?;
-        let mut inside = handle.enter().await?;
+        let mut inside = handle.enter_if(self.asleep).await?;
         let mut data = inside.guest.pack(PackRequest { path }).await.map_err(told)?.into_inner();
         // Waited for, so that a path that cannot be packed is told as a problem and not as a broken body.
         let first = data.message().await.map_err(told)?.map(|first| first.data).unwrap_or_default();

@@ -93,6 +93,15 @@ struct Running {
     live: HashMap<ProcessId, Arc<Live>>,
 }
 
+/// What becomes of a call to a sandbox that idleness put away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IfAsleep {
+    /// The sandbox comes back first.
+    Wake,
+    /// The call is refused, and the sandbox stays as it is.
+    Refuse,
+}
+
 /// A call that was let in.
 pub(crate) struct Inside {
     pub(crate) guest: Guest,
@@ -177,7 +186,13 @@ impl Handle {
 
     /// Lets a call in that works in the sandbox. What idleness put away comes back first.
     pub(crate) async fn enter(&self) -> Result<Inside, Problem> {
-        self.woken(|running| Some(Inside { guest: running.guest.clone()?, call: self.calls.token() })).await
+        self.enter_if(IfAsleep::Wake).await
+    }
+
+    /// Lets a call in that only looks.
+    pub(crate) async fn enter_if(&self, asleep: IfAsleep) -> Result<Inside, Problem> {
+        let enter = |running: &mut Running| Some(Inside { guest: running.guest.clone()?, call: self.calls.token() });
+        self.admitted(asleep, enter).await
     }
 
     /// Lets a call in that changes files. The token is held until the guest has answered, whoever still waits for that.
@@ -186,13 +201,13 @@ impl Handle {
             let guest = running.guest.clone()?;
             Some((Inside { guest, call: self.calls.token() }, self.changes.token()))
         };
-        self.woken(change).await
+        self.admitted(IfAsleep::Wake, change).await
     }
 
     /// Takes a process in. The token counts it from this very moment, so that an owner who closes the sandbox
     /// afterwards waits for it.
     pub(crate) async fn admit(&self, id: &ProcessId, live: &Arc<Live>) -> Result<(Inside, TaskTrackerToken), Problem> {
-        self.woken(|running| self.take_in(running, id, live)).await
+        self.admitted(IfAsleep::Wake, |running| self.take_in(running, id, live)).await
     }
 
     /// Takes in a process that was found running.
@@ -206,8 +221,16 @@ impl Handle {
         Some((Inside { guest, call: self.calls.token() }, self.pumps.token()))
     }
 
-    async fn woken<T>(&self, mut admit: impl FnMut(&mut Running) -> Option<T>) -> Result<T, Problem> {
+    async fn admitted<T>(
+        &self,
+        asleep: IfAsleep,
+        mut admit: impl FnMut(&mut Running) -> Option<T>,
+    ) -> Result<T, Problem> {
         loop {
+            // Who does not wake it does not put off either what comes next for it.
+            if asleep == IfAsleep::Refuse && owner::is_put_away(&self.record.borrow()) {
+                return Err(problem::asleep(&self.record.borrow()));
+            }
             // Before it is let in: an owner that lets nobody in any more looks at this afterwards.
             self.activity.touch();
             // Who read `ready` in the store a moment before it is so here waits for that moment.
@@ -230,6 +253,9 @@ impl Handle {
             };
             if !wakes {
                 return Err(self.closed());
+            }
+            if asleep == IfAsleep::Refuse {
+                return Err(problem::asleep(&self.record.borrow()));
             }
             self.ask(Verb::Wake).await?;
         }

@@ -119,6 +119,8 @@ pub struct CreateOutcome {
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
+    /// For calls that only look into a sandbox.
+    asleep: handle::IfAsleep,
     _ending: Arc<Ending>,
 }
 
@@ -176,6 +178,17 @@ impl Inner {
                 format!("Use a template of one of these: {}.", known.join(", ")),
             )
         })
+    }
+}
+
+impl Engine {
+    /// As this caller may use it: who may only look starts nothing by looking.
+    #[must_use]
+    pub fn of(&self, caller: &Caller) -> Self {
+        match caller.role {
+            Role::Viewer => Self { asleep: handle::IfAsleep::Refuse, ..self.clone() },
+            Role::Agent | Role::Operator | Role::Admin => self.clone(),
+        }
     }
 }
 

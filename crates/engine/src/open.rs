@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     Config, Ending, Engine, Inner, approvals, expiry,
     gate::Gates,
+    handle::IfAsleep,
     home,
     identity::{self, Fit, Mismatch},
     idle,
@@ -218,7 +219,7 @@ impl Engine {
             lock,
         });
         // From here on an early return ends the tasks too.
-        let engine = Self { _ending: Arc::new(Ending(inner.clone())), inner };
+        let engine = Self { _ending: Arc::new(Ending(inner.clone())), asleep: IfAsleep::Wake, inner };
         identity::record(&engine.inner)?;
         reconcile::reconcile(&engine.inner, same_boot, found, fit).await?;
         home::record_boot(&engine.inner.home)?;

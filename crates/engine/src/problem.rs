@@ -290,6 +290,16 @@ pub(crate) fn wrong_state(sandbox: &Sandbox) -> Problem {
     Problem::new(Code::WrongState, format!("The sandbox `{name}` is {state}.{why}"), fix)
 }
 
+/// For those who may look at a sandbox and not start it.
+pub(crate) fn asleep(sandbox: &Sandbox) -> Problem {
+    let name = &sandbox.name;
+    Problem::new(
+        Code::WrongState,
+        format!("The sandbox `{name}` was put away because nobody used it, and a viewer's token does not start it."),
+        "Use a token with the role operator or admin, whose request brings it back.",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -59,7 +59,7 @@ impl Engine {
     pub async fn search(&self, sandbox: &str, query: SearchQuery) -> Result<Hits, Problem> {
         let path = check::path(&query.path)?;
         let handle = self.inner.handle(sandbox).await?;
-        let mut inside = handle.enter().await?;
+        let mut inside = handle.enter_if(self.asleep).await?;
         let SearchQuery { names, pattern, ignore_case, before, after, most, all, .. } = query;
         let request = SearchRequest { path, names, pattern, ignore_case, before, after, most, all };
         let told = |status| problem::from_status(&status);

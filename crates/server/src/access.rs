@@ -12,7 +12,7 @@ use axum::{
     response::Response,
 };
 use sandbar_api::{Code, Problem, Role};
-use sandbar_engine::Caller;
+use sandbar_engine::{Caller, Engine};
 
 use crate::{
     App, grpc,
@@ -158,6 +158,18 @@ impl<S: Sync> FromRequestParts<S> for Calling {
         // Absent only where a route was mounted outside `authenticate`: refuse rather than act for nobody.
         let caller = parts.extensions.get::<Caller>().cloned();
         caller.map(Self).ok_or_else(|| Refused(unauthenticated("The request carries no token.")))
+    }
+}
+
+/// The engine as the caller may use it, on routes that viewers reach and that look into a sandbox.
+pub(crate) struct Looking(pub(crate) Engine);
+
+impl FromRequestParts<App> for Looking {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
+        let Calling(caller) = Calling::from_request_parts(parts, app).await?;
+        Ok(Self(app.engine.of(&caller)))
     }
 }
 

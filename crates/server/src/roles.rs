@@ -24,8 +24,8 @@ const AGENT: [&str; 8] = [
 /// The tools of a session, the one of these routes where agents act; it compares an agent's session with the one it is asked for.
 const TOOLS: &str = "/v1/sessions/{session}/mcp";
 
-/// What acts, though it begins with a GET.
-const ACTS: [&str; 3] = ["/v1/sandboxes/{sandbox}/ports/{port}", "/v1/kubernetes/check", TOOLS];
+/// What acts, though it begins with a GET: it reaches programs inside, or makes sandboxes to see how they do.
+const ACTS: [&str; 4] = ["/v1/sandboxes/{sandbox}/ports/{port}", "/v1/host", "/v1/kubernetes/check", TOOLS];
 
 /// `route` is absent where no route matched.
 pub(crate) fn permit(role: Role, method: &Method, route: Option<&str>) -> std::result::Result<(), Problem> {
@@ -35,6 +35,10 @@ pub(crate) fn permit(role: Role, method: &Method, route: Option<&str>) -> std::r
     match role {
         Role::Operator | Role::Admin => Ok(()),
         Role::Viewer if reads => Ok(()),
+        Role::Viewer if acts => refused(
+            "This starts something, and a viewer's token starts nothing.",
+            "Use a token with the role operator or admin.",
+        ),
         Role::Viewer => {
             refused("A viewer's token may read, not change.", "Use a token with the role operator or admin.")
         }
@@ -75,12 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_for_those_who_may_act() {
+    fn what_acts_is_for_those_who_may_act() {
         for method in METHODS {
             for (role, may) in
                 [(Role::Viewer, false), (Role::Agent, false), (Role::Operator, true), (Role::Admin, true)]
             {
-                assert_eq!(permit(role, &method, Some(ACTS[0])).is_ok(), may, "{method} {role:?}");
+                for route in &ACTS[..3] {
+                    assert_eq!(permit(role, &method, Some(route)).is_ok(), may, "{method} {route} {role:?}");
+                }
             }
         }
     }

@@ -260,7 +260,8 @@ async fn viewers_read_operators_use_admins_manage() {
             .any(|managed| path.starts_with(managed));
         // For the owner of the socket alone.
         let owned = path == "/v1/sign-in-links";
-        let acts = path.contains("/ports/") || path.ends_with("/mcp") || path == "/v1/kubernetes/check";
+        let acts =
+            path.contains("/ports/") || path.ends_with("/mcp") || path == "/v1/host" || path == "/v1/kubernetes/check";
         for (role, secret, refused) in [
             ("viewer", &viewer, method != "get" || managed || acts),
             ("operator", &operator, managed || owned),

@@ -28,23 +28,26 @@ const MOST_HITS: u32 = 10_000;
 #[tonic::async_trait]
 impl Files for Desk {
     async fn stat(&self, request: Request<StatRequest>) -> Answer<Entry> {
+        let engine = self.looking(&request)?;
         let StatRequest { sandbox, path } = request.into_inner();
-        Ok(Response::new(entry(self.engine().stat(&sandbox, &path).await.map_err(status::of)?)))
+        Ok(Response::new(entry(engine.stat(&sandbox, &path).await.map_err(status::of)?)))
     }
 
     type ListStream = Answers<Entry>;
 
     async fn list(&self, request: Request<ListFilesRequest>) -> Answer<Self::ListStream> {
+        let engine = self.looking(&request)?;
         let ListFilesRequest { sandbox, path } = request.into_inner();
-        let listing = self.engine().list_directory(&sandbox, &path).await.map_err(status::of)?;
+        let listing = engine.list_directory(&sandbox, &path).await.map_err(status::of)?;
         Ok(Response::new(Box::pin(stream::iter(listing.entries).map(|found| Ok(entry(found))))))
     }
 
     type ReadStream = Answers<ReadReply>;
 
     async fn read(&self, request: Request<ReadRequest>) -> Answer<Self::ReadStream> {
+        let engine = self.looking(&request)?;
         let ReadRequest { sandbox, path, offset, length } = request.into_inner();
-        let (opened, bytes) = self.engine().read_file(&sandbox, &path, offset, length).await.map_err(status::of)?;
+        let (opened, bytes) = engine.read_file(&sandbox, &path, offset, length).await.map_err(status::of)?;
         let bytes = part(bytes, opened.size, offset, length).map_err(status::of)?;
         let first = ReadReply { message: Some(read_reply::Message::Entry(entry(opened))) };
         let rest = bytes.map(|piece| match piece {
@@ -77,6 +80,7 @@ impl Files for Desk {
     type SearchStream = Answers<SearchEvent>;
 
     async fn search(&self, request: Request<SearchRequest>) -> Answer<Self::SearchStream> {
+        let engine = self.looking(&request)?;
         let SearchRequest { sandbox, path, names, pattern, ignore_case, before, after, most, all } =
             request.into_inner();
         let most = most.unwrap_or(HITS);
@@ -85,7 +89,7 @@ impl Files for Desk {
             return Err(status::of(bad_request(format!("`most` is {most}, which is not usable."), fix)));
         }
         let query = SearchQuery { path, names, pattern, ignore_case, before, after, most, all };
-        let hits = self.engine().search(&sandbox, query).await.map_err(status::of)?;
+        let hits = engine.search(&sandbox, query).await.map_err(status::of)?;
         let end = SearchEnd { looked_at: hits.looked_at, more: hits.more, unreadable: hits.unreadable };
         let events = hits.hits.into_iter().map(|hit| search_event::Event::Hit(found(hit)));
         let events = events.chain([search_event::Event::End(end)]);

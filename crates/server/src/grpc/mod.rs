@@ -41,6 +41,11 @@ impl Desk {
     fn engine(&self) -> &Engine {
         &self.0.engine
     }
+
+    /// As the caller may use it, for methods that look into a sandbox.
+    fn looking<T>(&self, request: &tonic::Request<T>) -> Result<Engine, Status> {
+        Ok(self.0.engine.of(&caller(request)?))
+    }
 }
 
 const HEALTH: &[Method] = &[

@@ -18,6 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::range::{self, Wanted};
 use crate::{
+    access::Looking,
     extract::{Path, Query},
     problem::{Refused, Result, bad_request, streamed},
     registry::{Routes, routes},
@@ -89,13 +90,13 @@ struct ReadQuery {
         (status = 400, description = "`bad_path`, `path_outside`, `bad_request`"),
         (status = 403, description = "`file_forbidden`, `forbidden`, `foreign_host`, `foreign_origin`"),
         (status = 404, description = "`unknown_sandbox`, `unknown_file`"),
-        (status = 409, description = "`wrong_state`, `wrong_file_kind`"),
+        (status = 409, description = "`wrong_state`, also by a viewer's token where idleness put the sandbox away; `wrong_file_kind`"),
         (status = 410, description = "`sandbox_gone`"),
         (status = 416, description = "`offset_beyond`"),
     )
 )]
 async fn read(
-    State(engine): State<Engine>,
+    Looking(engine): Looking,
     method: Method,
     Path(path): Path<FilePath>,
     Query(query): Query<ReadQuery>,

@@ -38,10 +38,14 @@ struct Finding {
 
 /// What this host can enforce
 ///
-/// Each provider's layers, tried for real, with the fix for what does not work.
+/// Each provider's layers, tried for real, with the fix for what does not work. A sandbox is made for that and removed, so
+/// it is for operators.
 #[utoipa::path(
     get, path = "/v1/host", operation_id = "host", tag = "host",
-    responses((status = 200, description = "A report for each provider.", body = HostReports))
+    responses(
+        (status = 200, description = "A report for each provider.", body = HostReports),
+        (status = 403, description = "`forbidden`: a viewer's or an agent's token"),
+    )
 )]
 async fn host(State(engine): State<Engine>) -> Json<HostReports> {
     let reports = engine.host().await.into_iter().map(|report| {

@@ -12,6 +12,7 @@ mod sandbox;
 #[path = "../../src/tests/stated.rs"]
 mod stated;
 mod support;
+mod viewers;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         listeners::tests(),
         mcp::tests(),
         sandbox::tests(),
+        viewers::tests(),
     ];
     sandbar_test_harness::main(tests.into_iter().flatten().collect())
 }

@@ -13,8 +13,9 @@ use crate::{
     grpc::api::{
         AttachOpen, AttachRequest, Control, CreateSandboxRequest, ExecRequest, ForkSandboxRequest, GetProcessRequest,
         GetSandboxRequest, GetSessionRequest, ListFilesRequest, ListSandboxesRequest, ListSessionsRequest,
-        PauseSandboxRequest, attach_request::Message, files_client::FilesClient, processes_client::ProcessesClient,
-        sandboxes_client::SandboxesClient, sessions_client::SessionsClient, terminals_client::TerminalsClient,
+        PauseSandboxRequest, ReadRequest, SearchRequest, StatRequest, attach_request::Message,
+        files_client::FilesClient, processes_client::ProcessesClient, sandboxes_client::SandboxesClient,
+        sessions_client::SessionsClient, terminals_client::TerminalsClient,
     },
     grpc::channel,
     grpc::end,
@@ -97,6 +98,32 @@ async fn call(channel: &Channel, path: &'static str, secret: &str) -> tonic::Sta
     let codec = tonic_prost::ProstCodec::<GetSandboxRequest, GetSandboxRequest>::default();
     let request = with(secret, GetSandboxRequest::default());
     client.unary(request, axum::http::uri::PathAndQuery::from_static(path), codec).await.unwrap_err()
+}
+
+pub(crate) async fn asleep(bench: &Bench) {
+    bench.put_away("nap").await;
+    let before = bench.provider.counts();
+    let (viewer, operator) = (token(bench, Role::Viewer, None).await, token(bench, Role::Operator, None).await);
+    let listener = Listener::new(bench, None).await;
+    let mut files = FilesClient::new(listener.channel().await);
+    let (sandbox, path) = ("nap".to_owned(), "/etc".to_owned());
+    let list = ListFilesRequest { sandbox: sandbox.clone(), path: path.clone() };
+    let stat = StatRequest { sandbox: sandbox.clone(), path: path.clone() };
+    let read = ReadRequest { sandbox: sandbox.clone(), path: path.clone(), ..Default::default() };
+    let search = SearchRequest { sandbox, path, pattern: Some("x".to_owned()), ..Default::default() };
+    let refusals = [
+        files.list(with(&viewer.secret, list.clone())).await.map(drop),
+        files.stat(with(&viewer.secret, stat)).await.map(drop),
+        files.read(with(&viewer.secret, read)).await.map(drop),
+        files.search(with(&viewer.secret, search)).await.map(drop),
+    ];
+    for refused in refusals {
+        assert_eq!(told(&refused.unwrap_err()), (Code::FailedPrecondition, "wrong_state".to_owned()));
+    }
+    assert_eq!(bench.provider.counts(), before);
+    files.list(with(&operator.secret, list)).await.unwrap();
+    assert_eq!(bench.provider.counts().0, before.0 + 1, "the control");
+    bench.engine.delete("nap").await.unwrap();
 }
 
 pub(crate) async fn tokens(bench: &Bench) {

@@ -42,6 +42,7 @@ pub(crate) fn tests() -> Vec<Test> {
         an_upload_that_waits_holds_up_nothing_else => files::waiting,
         errors_have_the_codes_of_the_api => access::errors,
         each_token_has_its_methods => access::tokens,
+        a_viewer_wakes_nothing => access::asleep,
         a_revoked_token_ends_its_streams => access::revoked,
         reflection_tells_what_is_served => access::reflection,
         what_is_no_grpc_is_refused_as_http => listeners::plain_http,

@@ -2,7 +2,7 @@
 //! isolation, so that a sandbox's loopback is the host's. The guest is this file started again.
 
 mod attacks;
-mod house;
+pub(crate) mod house;
 mod inside;
 mod preview;
 mod router;

@@ -8,7 +8,7 @@ use std::{
     process::{Child, Command},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -82,6 +82,8 @@ pub(crate) struct Bare {
     /// Whether the next `create` fails.
     pub(crate) broken: AtomicBool,
     pub(crate) guests: Mutex<HashMap<SandboxId, Child>>,
+    pub(crate) started: AtomicUsize,
+    pub(crate) probed: AtomicUsize,
 }
 
 impl Bare {
@@ -100,6 +102,7 @@ impl Provider for Bare {
     }
 
     async fn probe(&self) -> HostReport {
+        self.probed.fetch_add(1, Ordering::SeqCst);
         HostReport { provider: "local".to_owned(), findings: Vec::new() }
     }
 
@@ -118,7 +121,13 @@ impl Provider for Bare {
 
     async fn start(&self, spec: &Spec) -> Result<(), Error> {
         let id = &spec.id;
-        let listener = UnixListener::bind(self.root.join(id.as_str())).unwrap();
+        self.started.fetch_add(1, Ordering::SeqCst);
+        let path = self.root.join(id.as_str());
+        // Of an earlier run.
+        if path.exists() {
+            fs::remove_file(&path).unwrap();
+        }
+        let listener = UnixListener::bind(path).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         let child = command.env(GUEST, id.as_str()).stdin(std::os::fd::OwnedFd::from(listener)).spawn().unwrap();
         self.guests.lock().unwrap().insert(id.clone(), child);
@@ -204,6 +213,8 @@ impl Bench {
             gate: tokio::sync::RwLock::default(),
             broken: AtomicBool::new(false),
             guests: Mutex::default(),
+            started: AtomicUsize::default(),
+            probed: AtomicUsize::default(),
         });
         let engine = Engine::open(Config {
             home: home.clone(),
