@@ -19,7 +19,7 @@ use sandbar_api::HumanDuration;
 use sandbar_engine::{Config, Engine, OpenError, StoreAt};
 use sandbar_provider::Provider;
 use sandbar_provider_local::{Lifetime, Local};
-use sandbar_server::{BindError, Options, Server, Tls};
+use sandbar_server::{BindError, HealthListener, Options, Server, Tls};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -78,6 +78,10 @@ pub(crate) struct Up {
     /// Where the other servers of the same database reach this one [default: where it listens]
     #[arg(long, value_name = "HOST:PORT", requires = "database")]
     pub advertise: Option<String>,
+
+    /// Where `/healthz` tells without TLS whether this very server lives, also while it stands by [default: nowhere]
+    #[arg(long, value_name = "ADDRESS")]
+    pub health_listen: Option<SocketAddr>,
 
     /// The key that secrets are sealed with, 32 bytes; for a home that has none yet
     #[arg(long, value_name = "FILE")]
@@ -145,6 +149,10 @@ async fn serve(args: &Up, context: &Context) -> Result<u8, Failure> {
     make_home(&home)?;
     if let Some(key) = &args.secret_key {
         Engine::adopt_key(&home, key).map_err(|error| engine_failure(&error))?;
+    }
+    if let Some(address) = args.health_listen {
+        let listener = HealthListener::open(address).await.map_err(|error| bind_failure(&error))?;
+        tokio::spawn(listener.serve(env!("CARGO_PKG_VERSION")));
     }
     let tls = match (&args.tls_cert, &args.tls_key) {
         (Some(certificate), Some(key)) => Some(Tls { certificate: certificate.clone(), key: key.clone() }),
@@ -314,7 +322,7 @@ pub(crate) fn engine_failure(error: &OpenError) -> Failure {
 pub(crate) fn bind_failure(error: &BindError) -> Failure {
     let code = match error {
         BindError::NeedsTls(_) | BindError::PreviewDomain(_) => exit::USAGE,
-        BindError::AddressInUse(_) => exit::CONFLICT,
+        BindError::AddressInUse(_) | BindError::HealthInUse(_) => exit::CONFLICT,
         _ => exit::FAILED,
     };
     let text = error.to_string();

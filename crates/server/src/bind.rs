@@ -65,6 +65,10 @@ pub enum BindError {
     AddressInUse(SocketAddr),
     #[error("cannot listen on {address}. Choose another address with --listen")]
     Tcp { address: SocketAddr, source: io::Error },
+    #[error("cannot answer supervisors on {0}: the address is in use. Choose another with --health-listen")]
+    HealthInUse(SocketAddr),
+    #[error("cannot answer supervisors on {address}. Choose another address with --health-listen")]
+    Health { address: SocketAddr, source: io::Error },
     #[error("cannot read the TLS {what} {path}. Give a PEM file that this user may read")]
     Pem { what: &'static str, path: PathBuf, source: pem::Error },
     #[error("{0} holds no certificate. Give a PEM file with the server's certificate first, then its intermediates")]

@@ -7,6 +7,7 @@ mod codes;
 mod extract;
 mod grpc;
 mod headers;
+mod health;
 mod kagent;
 mod mcp;
 mod observe;
@@ -37,6 +38,7 @@ use sandbar_engine::Engine;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use bind::{BindError, Entrance, Options, Server, Tls};
+pub use health::HealthListener;
 
 /// What every request may reach.
 #[derive(Clone)]

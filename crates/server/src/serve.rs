@@ -167,7 +167,7 @@ async fn entered(stream: TcpStream, tls: Option<TlsAcceptor>, slot: Arc<Slot>, r
     }
 }
 
-async fn connection<T>(stream: T, channel: Channel, slot: Option<Arc<Slot>>, router: Router, watcher: Watcher)
+pub(crate) async fn connection<T>(stream: T, channel: Channel, slot: Option<Arc<Slot>>, router: Router, watcher: Watcher)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

@@ -9,7 +9,13 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::{Bad, document::Documents, metadata, selecting, selector, server::PORT, values::Values};
+use super::{
+    Bad,
+    document::Documents,
+    metadata, selecting, selector,
+    server::{HEALTH, PORT},
+    values::Values,
+};
 use crate::objects::GUEST_PORT;
 
 pub(super) fn push(values: &Values, documents: &mut Documents) -> Result<(), Bad> {
@@ -51,13 +57,13 @@ pub(super) fn push(values: &Values, documents: &mut Documents) -> Result<(), Bad
         },
     )?;
     documents.push(
-        "The server is reached at its one port.",
+        "The server is reached at its port, and at one more where it tells whether it lives and nothing else.",
         &NetworkPolicy {
             metadata: metadata("server", &values.server.namespace),
             spec: Some(NetworkPolicySpec {
                 pod_selector: Some(selecting(selector())),
                 policy_types: Some(vec!["Ingress".into()]),
-                ingress: Some(vec![NetworkPolicyIngressRule { from: None, ports: Some(vec![tcp(PORT)]) }]),
+                ingress: Some(vec![NetworkPolicyIngressRule { from: None, ports: Some(vec![tcp(PORT), tcp(HEALTH)]) }]),
                 ..NetworkPolicySpec::default()
             }),
         },

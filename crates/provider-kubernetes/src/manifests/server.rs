@@ -26,6 +26,8 @@ use super::{
 };
 
 pub(super) const PORT: u16 = 7227;
+/// Where each server tells of itself, without TLS; at the other port one that stands by passes on to the leader.
+pub(super) const HEALTH: u16 = 7230;
 /// Below the volume, because a volume's own directory is writable for a group, which a home must not be.
 const HOME: &str = "/var/lib/sandbar/home";
 const TLS: &str = "/etc/sandbar/tls";
@@ -180,16 +182,16 @@ fn pod(values: &Values, templates: bool) -> PodSpec {
             name: "server".into(),
             args: Some(up(values.store.kind)),
             env: Some(environment(values)),
-            ports: Some(vec![ContainerPort {
-                name: Some("https".into()),
-                container_port: i32::from(PORT),
-                protocol: Some("TCP".into()),
-                ..ContainerPort::default()
-            }]),
+            ports: Some(vec![port("https", PORT), port("health", HEALTH)]),
             // Recovery of many sandboxes takes its time, and a restart in the middle would begin it anew.
-            startup_probe: Some(Probe { failure_threshold: Some(60), ..asks("/healthz", 5) }),
-            liveness_probe: Some(Probe { failure_threshold: Some(6), ..asks("/healthz", 10) }),
-            readiness_probe: Some(asks("/readyz", 5)),
+            startup_probe: Some(Probe { failure_threshold: Some(60), ..lives() }),
+            // One that hangs does not end when it is asked to, and the others wait for its lead.
+            liveness_probe: Some(Probe {
+                failure_threshold: Some(4),
+                termination_grace_period_seconds: Some(5),
+                ..lives()
+            }),
+            readiness_probe: Some(asks("/readyz", "https", "HTTPS")),
             volume_mounts: Some(then),
             ..container
         }],
@@ -205,11 +207,13 @@ fn pod(values: &Values, templates: bool) -> PodSpec {
 
 fn up(store: StoreKind) -> Vec<String> {
     let (listen, cert, key) = (format!("0.0.0.0:{PORT}"), format!("{TLS}/tls.crt"), format!("{TLS}/tls.key"));
+    let health = format!("0.0.0.0:{HEALTH}");
     let advertise = format!("$(POD_IP):{PORT}");
     let shared = ["--advertise", &advertise];
     ["up", "--provider", "kubernetes"]
         .into_iter()
-        .chain(["--listen", &listen, "--tls-cert", &cert, "--tls-key", &key, "--log-format", "json"])
+        .chain(["--listen", &listen, "--tls-cert", &cert, "--tls-key", &key, "--health-listen", &health])
+        .chain(["--log-format", "json"])
         .chain(shared.into_iter().filter(|_| store == StoreKind::Postgresql))
         .map(str::to_owned)
         .collect()
@@ -273,15 +277,29 @@ fn volumes(values: &Values, templates: bool) -> Vec<Volume> {
     volumes
 }
 
-fn asks(path: &str, every: i32) -> Probe {
+fn port(name: &str, number: u16) -> ContainerPort {
+    ContainerPort {
+        name: Some(name.into()),
+        container_port: i32::from(number),
+        protocol: Some("TCP".into()),
+        ..ContainerPort::default()
+    }
+}
+
+/// Asks this very server, which says nothing of the one that leads.
+fn lives() -> Probe {
+    asks("/healthz", "health", "HTTP")
+}
+
+fn asks(path: &str, port: &str, scheme: &str) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
             path: Some(path.into()),
-            port: IntOrString::String("https".into()),
-            scheme: Some("HTTPS".into()),
+            port: IntOrString::String(port.into()),
+            scheme: Some(scheme.into()),
             ..HTTPGetAction::default()
         }),
-        period_seconds: Some(every),
+        period_seconds: Some(5),
         timeout_seconds: Some(5),
         ..Probe::default()
     }

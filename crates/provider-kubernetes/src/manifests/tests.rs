@@ -118,6 +118,34 @@ fn configuration_is_beside_what_the_values_say() {
     assert!(matches!(render(&values, &[], &unknown), Err(Bad::File(BadFile::Unknown(_)))));
 }
 
+/// A leader that hangs is ended, and not the one that would take over from it.
+#[test]
+fn each_server_is_asked_for_itself_whether_it_lives() {
+    for values in ["", "[store]\nkind = \"postgresql\"\n"] {
+        let text = rendered(values, &[]).unwrap_or_else(|bad| panic!("{bad}"));
+        let documents = documents(&text);
+        let found: Vec<_> = documents.iter().flat_map(pods).collect();
+        let [pod] = found[..] else { panic!("one pod: {}", found.len()) };
+        let container = &pod["containers"][0];
+        for probe in ["startupProbe", "livenessProbe"] {
+            let asked = &container[probe]["httpGet"];
+            assert_eq!((&asked["path"], &asked["port"]), (&"/healthz".into(), &"health".into()), "{probe}");
+            // Without TLS, which it could only pass on.
+            assert_eq!(asked["scheme"], "HTTP", "{probe}");
+        }
+        assert_eq!(container["readinessProbe"]["httpGet"]["port"], "https");
+        let ports = container["ports"].as_array().cloned().unwrap_or_default();
+        let port = ports.iter().find(|port| port["name"] == "health").map(|port| port["containerPort"].clone());
+        let port = port.unwrap_or_default();
+        let words = container["args"].as_array().cloned().unwrap_or_default();
+        let at = words.iter().position(|word| word == "--health-listen").unwrap_or_else(|| panic!("{words:?}"));
+        assert_eq!(words[at + 1], format!("0.0.0.0:{port}"));
+        let policy = documents.iter().find(|it| it["kind"] == "NetworkPolicy" && it["metadata"]["name"] == "server");
+        let admitted = policy.map(|policy| policy["spec"]["ingress"][0]["ports"].clone()).unwrap_or_default();
+        assert!(admitted.as_array().is_some_and(|ports| ports.iter().any(|it| it["port"] == port)), "{admitted}");
+    }
+}
+
 #[test]
 fn rights_are_the_list_and_no_wildcard() {
     let text = rendered("", &[]).unwrap_or_else(|bad| panic!("{bad}"));

@@ -46,7 +46,8 @@ pub(super) async fn lead(
     let (tell, addresses) = watch::channel(leaders.borrow().as_ref().map(|leader| leader.address.clone()));
     let telling = tokio::spawn(follow(leaders, tell));
     let done = closing.child_token();
-    let (waiting, standing) = (lead::wait_to_lead(url, &about), entrance.stand_by(addresses, done.clone()));
+    let (waiting, standing) =
+        (lead::wait_to_lead(url, &about), entrance.stand_by(env!("CARGO_PKG_VERSION"), addresses, done.clone()));
     let led = tokio::select! {
         () = closing.cancelled() => None,
         () = standing => None,

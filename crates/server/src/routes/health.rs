@@ -5,12 +5,11 @@ use axum::{
     extract::{Request, State},
     http::StatusCode,
 };
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::{
     App,
     access::Channel,
+    health::Health,
     problem::{Refused, Result},
     registry::{Routes, routes},
 };
@@ -19,17 +18,10 @@ pub(super) fn routes() -> Routes {
     Routes::default().routes(routes!(healthz)).routes(routes!(readyz))
 }
 
-#[derive(Serialize, ToSchema)]
-struct Health {
-    #[schema(example = "ok")]
-    status: &'static str,
-    version: &'static str,
-    /// Where it listens on TCP, if it does; told over the owner's socket alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<String>,
-}
-
 /// Whether the server lives
+///
+/// A server that stands by answers for itself, without TLS; behind TLS it passes this on like everything else, and
+/// `up --health-listen` tells of the server itself.
 #[utoipa::path(
     get, path = "/healthz", operation_id = "healthz", tag = "health", security(()),
     responses((status = 200, description = "It does.", body = Health))
@@ -37,7 +29,7 @@ struct Health {
 async fn healthz(State(app): State<App>, request: Request) -> Json<Health> {
     let channel = Some(Channel::of(&request)).filter(|channel| *channel == Channel::Socket);
     let url = channel.and_then(|channel| app.site.base(channel, request.uri(), request.headers()));
-    Json(Health { status: "ok", version: app.version, url })
+    Json(Health { url, ..Health::lives(app.version) })
 }
 
 /// Whether the server can do its work

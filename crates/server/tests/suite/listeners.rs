@@ -17,7 +17,7 @@ use rustls::{
 };
 use sandbar_api::{CreateToken, Role};
 use sandbar_engine::{Config, Engine};
-use sandbar_server::{BindError, Options, Server, Tls};
+use sandbar_server::{BindError, HealthListener, Options, Server, Tls};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -39,6 +39,7 @@ pub(crate) fn tests() -> Vec<Test> {
         ),
         test("listeners::a_public_address_speaks_tls", a_public_address_speaks_tls()),
         test("listeners::operators_get_in_whoever_else_is_there", operators_get_in_whoever_else_is_there()),
+        test("listeners::health_has_an_address_of_its_own", health_has_an_address_of_its_own()),
     ]
 }
 
@@ -164,6 +165,21 @@ async fn the_owner_needs_no_token_and_the_network_does() {
     serving.await.unwrap().unwrap();
     assert!(!socket.exists());
     assert!(TcpStream::connect(address).await.is_err());
+}
+
+async fn health_has_an_address_of_its_own() {
+    let listener = HealthListener::open("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = listener.address();
+    let taken = HealthListener::open(address).await;
+    assert!(matches!(taken.err(), Some(BindError::HealthInUse(_))));
+    let serving = tokio::spawn(listener.serve("test"));
+    let told = ask(TcpStream::connect(address).await.unwrap(), "10.0.0.7:7230", "/healthz").await;
+    assert!(told.starts_with("HTTP/1.1 200 ") && told.contains(r#"{"status":"ok","version":"test"}"#), "{told}");
+    for path in ["/", "/readyz", "/v1/tokens", "/openapi.json"] {
+        let nothing = ask(TcpStream::connect(address).await.unwrap(), "localhost", path).await;
+        assert!(nothing.starts_with("HTTP/1.1 404 "), "{path}: {nothing}");
+    }
+    serving.abort();
 }
 
 async fn a_public_address_speaks_tls() {

@@ -140,6 +140,7 @@ async fn take_over(options: PgConnectOptions, mut connection: Connection, about:
     let migrated = migrations::POSTGRES.run_direct(None, &mut connection, false).await;
     migrated.map_err(|error| fault::migration(error, known))?;
     let epoch = count_on(&mut connection, about).await?;
+    keep::give_up_if_silent(&mut connection).await?;
     let (lost, release) = (channel::Sender::new(false), CancellationToken::new());
     tokio::spawn(keep::keep(connection, lost.clone(), release.clone()));
     tracing::info!(epoch, "this server leads");

@@ -10,10 +10,24 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::super::Connection;
+use crate::store::Result;
 
 const BEAT: Duration = Duration::from_millis(500);
 /// Shorter than the database takes to give the lock to another after a host has vanished.
 const SILENCE: Duration = Duration::from_secs(6);
+
+/// Longer than that, so that a server which lives has given up by itself.
+const HANGS: Duration = Duration::from_secs(15);
+
+/// The database ends the connection of a server that hangs, whose kernel still answers for it, and the lock goes with it.
+/// Versions before 14 cannot: there it is for a supervisor to end the server.
+pub(super) async fn give_up_if_silent(connection: &mut Connection) -> Result<()> {
+    sqlx::query("SELECT set_config(name, $1, false) FROM pg_settings WHERE name = 'idle_session_timeout'")
+        .bind(HANGS.as_millis().to_string())
+        .execute(connection)
+        .await?;
+    Ok(())
+}
 
 pub(super) async fn keep(mut connection: Connection, lost: watch::Sender<bool>, release: CancellationToken) {
     let cause = loop {

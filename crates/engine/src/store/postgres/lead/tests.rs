@@ -44,6 +44,23 @@ async fn of_many_that_start_at_once_one_leads() -> Outcome {
     Ok(())
 }
 
+/// One that hangs: the database ends its connection, and with it the lock.
+#[tokio::test]
+async fn a_leader_that_says_nothing_loses_its_lock() -> Outcome {
+    let home = database!();
+    let mut raw = home.raw().await?;
+    super::keep::give_up_if_silent(&mut raw).await?;
+    let version: i32 =
+        sqlx::query_scalar("SELECT CAST(current_setting('server_version_num') AS INTEGER)").fetch_one(&mut raw).await?;
+    if version < 140_000 {
+        sandbar_test_harness::not_run("a_leader_that_says_nothing_loses_its_lock", "PostgreSQL is older than 14");
+        return Ok(());
+    }
+    let told: String = sqlx::query_scalar("SHOW idle_session_timeout").fetch_one(&mut raw).await?;
+    assert_eq!(told, "15s");
+    Ok(())
+}
+
 #[tokio::test]
 async fn an_old_leader_writes_nothing_after_another_took_over() -> Outcome {
     let home = database!();
