@@ -9,35 +9,21 @@ use std::{
 };
 
 use axum::Router;
-use rustls::{
-    ServerConfig,
-    crypto::aws_lc_rs,
-    pki_types::{
-        CertificateDer, PrivateKeyDer,
-        pem::{self, PemObject as _},
-    },
-};
+use rustls::pki_types::pem;
 use sandbar_engine::Engine;
 use tokio::net::{TcpListener, UnixListener};
-use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     App, Surface,
     access::Site,
+    certificate::{Certificate, Tls},
     codes::Codes,
     mcp,
     observe::Meters,
     router, routes,
     sign_in::SignIn,
 };
-
-/// PEM files.
-#[derive(Debug, Clone)]
-pub struct Tls {
-    pub certificate: PathBuf,
-    pub key: PathBuf,
-}
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -115,7 +101,7 @@ pub struct Server {
 pub struct Entrance {
     pub(crate) listener: TcpListener,
     pub(crate) address: SocketAddr,
-    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) tls: Option<Arc<Certificate>>,
 }
 
 impl Entrance {
@@ -123,7 +109,7 @@ impl Entrance {
         if tls.is_none() && !address.ip().is_loopback() {
             return Err(BindError::NeedsTls(address));
         }
-        let tls = tls.map(acceptor).transpose()?;
+        let tls = tls.cloned().map(Certificate::open).transpose()?.map(Arc::new);
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => BindError::AddressInUse(address),
             _ => BindError::Tcp { address, source },
@@ -197,26 +183,6 @@ impl App {
         let Some(url) = self.site.sign_in_url() else { return Ok(None) };
         Ok(Some(format!("{url}/#code={}", self.sign_in.make()?)))
     }
-}
-
-fn acceptor(tls: &Tls) -> Result<TlsAcceptor, BindError> {
-    let unreadable = |what, path: &Path| {
-        let path = path.to_owned();
-        move |source| BindError::Pem { what, path, source }
-    };
-    let chain: Vec<_> = CertificateDer::pem_file_iter(&tls.certificate)
-        .and_then(Iterator::collect)
-        .map_err(unreadable("certificate", &tls.certificate))?;
-    if chain.is_empty() {
-        return Err(BindError::NoCertificate(tls.certificate.clone()));
-    }
-    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(unreadable("key", &tls.key))?;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-        .map_err(BindError::Tls)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 /// The home's lock says that no other server runs here, so a socket that exists is left over.

@@ -3,6 +3,7 @@
 
 mod access;
 mod bind;
+mod certificate;
 mod codes;
 mod extract;
 mod grpc;
@@ -37,7 +38,8 @@ use axum::extract::FromRef;
 use sandbar_engine::Engine;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use bind::{BindError, Entrance, Options, Server, Tls};
+pub use bind::{BindError, Entrance, Options, Server};
+pub use certificate::Tls;
 pub use health::HealthListener;
 
 /// What every request may reach.

@@ -27,7 +27,6 @@ use tokio::{
     task::JoinSet,
     time::{Sleep, sleep, timeout},
 };
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
@@ -35,6 +34,7 @@ use crate::{
     Server,
     access::Channel,
     bind::Entrance,
+    certificate::Certificate,
     slots::{Connection, Shares, Slot, Slots},
 };
 
@@ -156,10 +156,10 @@ fn is_owner(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
 }
 
-async fn entered(stream: TcpStream, tls: Option<TlsAcceptor>, slot: Arc<Slot>, router: Router, watcher: Watcher) {
+async fn entered(stream: TcpStream, tls: Option<Arc<Certificate>>, slot: Arc<Slot>, router: Router, watcher: Watcher) {
     match tls {
         None => connection(stream, Channel::Tcp, Some(slot), router, watcher).await,
-        Some(tls) => match timeout(PATIENCE, tls.accept(stream)).await {
+        Some(tls) => match timeout(PATIENCE, tls.acceptor().accept(stream)).await {
             Ok(Ok(stream)) => connection(stream, Channel::Tcp, Some(slot), router, watcher).await,
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake took too long"),

@@ -11,9 +11,10 @@ use std::{
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::aws_lc_rs,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{aws_lc_rs, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
 };
 use sandbar_api::{CreateToken, Role};
 use sandbar_engine::{Config, Engine};
@@ -39,6 +40,10 @@ pub(crate) fn tests() -> Vec<Test> {
         ),
         test("listeners::a_public_address_speaks_tls", a_public_address_speaks_tls()),
         test("listeners::operators_get_in_whoever_else_is_there", operators_get_in_whoever_else_is_there()),
+        test(
+            "listeners::a_renewed_certificate_is_shown_and_a_mistake_is_not",
+            a_renewed_certificate_is_shown_and_a_mistake_is_not(),
+        ),
         test("listeners::health_has_an_address_of_its_own", health_has_an_address_of_its_own()),
     ]
 }
@@ -165,6 +170,106 @@ async fn the_owner_needs_no_token_and_the_network_does() {
     serving.await.unwrap().unwrap();
     assert!(!socket.exists());
     assert!(TcpStream::connect(address).await.is_err());
+}
+
+/// In the place of a file; never half of it.
+fn put(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+/// The certificate that is shown to who connects.
+async fn shown(port: u16) -> Result<CertificateDer<'static>, std::io::Error> {
+    #[derive(Debug)]
+    struct Any;
+
+    impl ServerCertVerifier for Any {
+        fn verify_server_cert(
+            &self,
+            _: &CertificateDer<'_>,
+            _: &[CertificateDer<'_>],
+            _: &ServerName<'_>,
+            _: &[u8],
+            _: UnixTime,
+        ) -> Result<ServerCertVerified, rustls::Error> {
+            Ok(ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Ok(HandshakeSignatureValid::assertion())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            // The key is the certificate's.
+            let known = aws_lc_rs::default_provider().signature_verification_algorithms;
+            verify_tls13_signature(message, certificate, signature, &known)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+        }
+    }
+
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Any))
+        .with_no_client_auth();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).await?;
+    let stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await?;
+    Ok(stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned())
+}
+
+async fn a_renewed_certificate_is_shown_and_a_mistake_is_not() {
+    let place = Place::new().await;
+    let tls = place.tls();
+    let first = CertificateDer::from_pem_file(&tls.certificate).unwrap();
+    let server = place.bind(Some("127.0.0.1:0"), Some(tls.clone()), &place.socket()).await.unwrap();
+    let port = server.tcp_address().unwrap().port();
+    let shutdown = CancellationToken::new();
+    let serving = tokio::spawn(server.serve(shutdown.clone()));
+    assert_eq!(shown(port).await.unwrap(), first);
+
+    // As a program renews it: one file after the other, and somebody connects in between.
+    let renewed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    put(&tls.certificate, &renewed.cert.pem());
+    assert_eq!(shown(port).await.unwrap(), first, "certificate and key do not match");
+    put(&tls.key, &renewed.signing_key.serialize_pem());
+    assert_eq!(shown(port).await.unwrap(), *renewed.cert.der());
+
+    // Mistakes leave it as it is.
+    let good = fs::read_to_string(&tls.certificate).unwrap();
+    put(&tls.certificate, "no certificate");
+    assert_eq!(shown(port).await.unwrap(), *renewed.cert.der());
+    fs::remove_file(&tls.certificate).unwrap();
+    assert_eq!(shown(port).await.unwrap(), *renewed.cert.der());
+    put(&tls.certificate, &good);
+    assert_eq!(shown(port).await.unwrap(), *renewed.cert.der());
+
+    // As a cluster renews it: a link that leads elsewhere.
+    let last = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    fs::write(place.path("last.pem"), last.cert.pem()).unwrap();
+    fs::write(place.path("last-key.pem"), last.signing_key.serialize_pem()).unwrap();
+    for (file, new) in [(&tls.certificate, "last.pem"), (&tls.key, "last-key.pem")] {
+        std::os::unix::fs::symlink(place.path(new), place.path("link")).unwrap();
+        fs::rename(place.path("link"), file).unwrap();
+    }
+    assert_eq!(shown(port).await.unwrap(), *last.cert.der());
+    shutdown.cancel();
+    serving.await.unwrap().unwrap();
 }
 
 async fn health_has_an_address_of_its_own() {
