@@ -122,7 +122,7 @@ impl Reach {
         let mut addresses = happy_eyeballs::in_turn(&addresses);
         addresses.truncate(TRIED);
         let connect = |address| TcpStream::connect(SocketAddr::new(address, port));
-        let (tcp, place) = happy_eyeballs::first(addresses, deadline, place, connect).await?;
+        let (tcp, place) = happy_eyeballs::first(addresses, deadline, place, connect).await.map_err(unconnected)?;
         // small writes of interactive protocols must not wait for acknowledgements
         tcp.set_nodelay(true).map_err(DialError::Io)?;
         let Some(alpn) = tls else { return Ok(Connected { stream: Stream::plain(tcp, place), h2: false }) };
@@ -199,6 +199,14 @@ impl Reach {
 fn is_own(own: SocketAddr, address: IpAddr, port: u16, local: bool) -> bool {
     let same = own.ip().to_canonical() == address.to_canonical();
     port == own.port() && (same || own.ip().is_unspecified() && local)
+}
+
+fn unconnected(error: io::Error) -> DialError {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => DialError::ConnectionRefused,
+        io::ErrorKind::TimedOut => DialError::Timeout,
+        _ => DialError::Io(error),
+    }
 }
 
 /// The cause in words; rustls puts its own error into the I/O error.

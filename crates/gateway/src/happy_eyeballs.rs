@@ -6,7 +6,7 @@ use std::{collections::VecDeque, future::poll_fn, io, net::IpAddr, pin::Pin, tas
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::{dial::DialError, sockets::Socket};
+use crate::sockets::Socket;
 
 /// How long an address has to itself before the next one is tried beside it, as RFC 8305 advises.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -34,13 +34,14 @@ pub(crate) async fn first<T, F>(
     deadline: Instant,
     place: Socket,
     connect: impl Fn(IpAddr) -> F,
-) -> Result<(T, Socket), DialError>
+) -> io::Result<(T, Socket)>
 where
     F: Future<Output = io::Result<T>> + Send + 'static,
 {
     let (mut untried, mut free) = (VecDeque::from(addresses), Some(place));
     let mut open = VecDeque::<Attempt<T>>::new();
-    let (mut last, mut crowded, mut next) = (DialError::Timeout, false, Instant::now());
+    let timed_out = || io::Error::from(io::ErrorKind::TimedOut);
+    let (mut last, mut crowded, mut next) = (timed_out(), false, Instant::now());
     loop {
         let now = Instant::now();
         if !untried.is_empty() && now >= next {
@@ -66,7 +67,7 @@ where
             (result, place) = ended(&mut open) => match result {
                 Ok(stream) => return Ok((stream, place)),
                 Err(error) => {
-                    last = cause(error);
+                    last = error;
                     // the next one need not wait for an answer that has come
                     (free, next) = (Some(place), Instant::now());
                     if open.is_empty() && untried.is_empty() {
@@ -75,7 +76,7 @@ where
                 }
             },
             () = sleep_until(wake) => if Instant::now() >= deadline {
-                return Err(if open.is_empty() { last } else { DialError::Timeout });
+                return Err(if open.is_empty() { last } else { timed_out() });
             },
         }
     }
@@ -94,14 +95,6 @@ async fn ended<T>(open: &mut VecDeque<Attempt<T>>) -> (io::Result<T>, Socket) {
         Poll::Pending
     })
     .await
-}
-
-fn cause(error: io::Error) -> DialError {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => DialError::ConnectionRefused,
-        io::ErrorKind::TimedOut => DialError::Timeout,
-        _ => DialError::Io(error),
-    }
 }
 
 #[cfg(test)]
@@ -123,7 +116,7 @@ mod tests {
     type Answers = &'static [(&'static str, u64, bool)];
 
     struct Tried {
-        reached: Result<IpAddr, String>,
+        reached: Result<IpAddr, io::ErrorKind>,
         /// When it was known, and when each address was tried, in milliseconds.
         at: u128,
         order: Vec<(IpAddr, u128)>,
@@ -146,7 +139,7 @@ mod tests {
         .await;
         let at = began.elapsed().as_millis();
         let order = order.lock().expect("lock").clone();
-        Tried { reached: reached.map(|(address, _)| address).map_err(|error| error.to_string()), at, order }
+        Tried { reached: reached.map(|(address, _)| address).map_err(|error| error.kind()), at, order }
     }
 
     fn roomy() -> Share {
@@ -187,15 +180,15 @@ mod tests {
         let tried = race(&[SIX, FOUR], answers, &roomy()).await;
         assert_eq!((tried.reached, tried.at), (Ok(ip(FOUR)), 0));
         let tried = race(&[SIX, FOUR], &[(SIX, 5, false), (FOUR, 5, false)], &roomy()).await;
-        assert_eq!((tried.reached, tried.at), (Err("connection refused".into()), 10));
+        assert_eq!((tried.reached, tried.at), (Err(io::ErrorKind::ConnectionRefused), 10));
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_answers_and_that_has_an_end() {
         let tried = race(&[SIX, FOUR], &[], &roomy()).await;
-        assert_eq!((tried.reached, tried.at), (Err("timed out".into()), WHOLE.as_millis()));
+        assert_eq!((tried.reached, tried.at), (Err(io::ErrorKind::TimedOut), WHOLE.as_millis()));
         let tried = race(&[SIX, FOUR], &[(FOUR, 0, false)], &roomy()).await;
-        assert_eq!((tried.reached, tried.at), (Err("timed out".into()), WHOLE.as_millis()), "one may still come");
+        assert_eq!((tried.reached, tried.at), (Err(io::ErrorKind::TimedOut), WHOLE.as_millis()), "one may still come");
     }
 
     #[tokio::test(start_paused = true)]
