@@ -22,6 +22,7 @@ pub(crate) fn all() -> Vec<Attack> {
     vec![
         doing("copy_of_a_link_out", act!(link_out), act!(trusted_link_out)),
         doing("copy_over_a_link", act!(over_link), act!(trusted_over_link)),
+        doing("copy_over_a_repository", act!(over_repository), act!(trusted_over_repository)),
         doing("copy_during_an_exchange", act!(exchanged), act!(trusted_exchange)),
         doing("copy_of_names_like_flags", act!(flags), act!(trusted_flags)),
         doing("copy_of_a_pipe", act!(pipe), act!(trusted_pipe)),
@@ -101,6 +102,43 @@ async fn trusted_over_link(stage: &Stage, target: &Target) -> Outcome<Finding> {
     let outside = aimed(stage, &to)?;
     Command::new("cp").arg(target.shared.join("over/file")).arg(&to).status()?;
     Ok(written(&outside))
+}
+
+/// Settings and hooks of a repository run programs on the host, as soon as somebody works in it.
+async fn over_repository(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let hooks = "mkdir -p .git/hooks inner/.git/hooks && for at in . inner; do \
+                 echo attack > $at/.git/config; echo attack > $at/.git/hooks/pre-commit; done";
+    let (above, below) = (prepare(stage, target, "repository", hooks).await?, stage.directory("copied")?);
+    // In the directory itself, and further down, where it is found on the way.
+    let (own, inner) = (owned(&above)?, owned(&below.join("inner"))?);
+    cp(stage, target, "repository/.", &above)?;
+    cp(stage, target, "repository/.git/config", &own.join("config"))?;
+    cp(stage, target, "repository/.", &below)?;
+    Ok(changed(&[own, inner]))
+}
+
+fn owned(directory: &Path) -> Outcome<PathBuf> {
+    let git = directory.join(".git");
+    fs::create_dir_all(&git)?;
+    fs::write(git.join("config"), SECRET)?;
+    Ok(git)
+}
+
+fn changed(repositories: &[PathBuf]) -> Finding {
+    let ours = |git: &&PathBuf| {
+        fs::read_to_string(git.join("config")).is_ok_and(|text| text == SECRET) && !git.join("hooks").exists()
+    };
+    match repositories.iter().find(|git| !ours(git)) {
+        None => Finding::contained("the host's repositories are as they were"),
+        Some(git) => Finding::escaped(format!("{} was changed", git.display())),
+    }
+}
+
+async fn trusted_over_repository(stage: &Stage, target: &Target) -> Outcome<Finding> {
+    let to = stage.directory("copied")?;
+    let own = owned(&to)?;
+    Command::new("cp").arg("-r").arg(target.shared.join("repository/.")).arg(&to).status()?;
+    Ok(changed(&[own]))
 }
 
 const COPIES: usize = 8;
