@@ -6,7 +6,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
-    io::{self, Read, Seek as _, Write},
+    io::{self, Read, Seek, SeekFrom, Write},
     os::{fd::OwnedFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -23,6 +23,8 @@ use crate::{
 };
 
 pub(super) const DEFAULT_MODE: u32 = 0o644;
+/// What filesystems keep as a whole.
+const BLOCK: usize = 4096;
 /// As deep as the kernel follows them.
 const MAX_LINKS: usize = 40;
 
@@ -80,6 +82,13 @@ pub(super) fn replace(
     Ok(size)
 }
 
+/// How many bytes at the beginning are of one kind, in whole blocks, and whether they are zeros.
+fn run(bytes: &[u8]) -> Option<(usize, bool)> {
+    let is_hole = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+    let kind = is_hole(bytes.chunks(BLOCK).next()?);
+    Some((bytes.chunks(BLOCK).take_while(|block| is_hole(block) == kind).map(<[u8]>::len).sum(), kind))
+}
+
 /// Follows links at the end of the path by hand, because the file at their end need not exist yet.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
@@ -110,16 +119,33 @@ impl Draft {
         Ok(Self { directory, name, file, published: false })
     }
 
-    fn fill(&self, inbox: &mut Inbox) -> io::Result<u64> {
+    /// Zeros are not written, so that holes stay holes.
+    fn fill(&self, inbox: &mut impl Read) -> io::Result<u64> {
         let mut file = &self.file;
         let mut buffer = vec![0; CHUNK];
         let mut total = 0;
+        let mut hole = false;
         loop {
             match inbox.read(&mut buffer) {
-                Ok(0) => return Ok(total),
+                Ok(0) => {
+                    if hole {
+                        file.set_len(total)?;
+                    }
+                    return Ok(total);
+                }
                 Ok(read) => {
-                    file.write_all(&buffer[..read])?;
-                    total += read as u64;
+                    let mut rest = &buffer[..read];
+                    while let Some((run, is_hole)) = run(rest) {
+                        if !is_hole {
+                            if hole {
+                                file.seek(SeekFrom::Start(total))?;
+                            }
+                            file.write_all(&rest[..run])?;
+                        }
+                        hole = is_hole;
+                        total += run as u64;
+                        rest = &rest[run..];
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -181,5 +207,30 @@ impl Drop for Draft {
             // The failure that brought us here is what the caller hears of.
             let _ = rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn zeros_take_no_room_and_everything_else_arrives() -> io::Result<()> {
+        let place = tempfile::tempdir()?;
+        let zeros = vec![0; 1 << 20];
+        let mut wanted = [b"begin".as_slice(), &zeros, b"middle", &zeros[..9000], &[1; 9000], &zeros].concat();
+        for (name, end) in [("zeros", b"".as_slice()), ("data", b"end")] {
+            wanted.extend_from_slice(end);
+            let draft = Draft::create(File::open(place.path())?.into())?;
+            assert_eq!(draft.fill(&mut &wanted[..])?, wanted.len() as u64);
+            draft.publish(OsStr::new(name), 0o644)?;
+            let path = place.path().join(name);
+            assert!(fs::read(&path)? == wanted, "{name}");
+            let taken = fs::metadata(&path)?.blocks() * 512;
+            assert!(taken < 256 * 1024, "{taken} bytes on the disk");
+        }
+        Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //! that name.
 
 mod extract;
+mod holes;
 mod pack;
 mod place;
 mod repository;
@@ -26,6 +27,7 @@ use crate::{
     print::{Printer, written},
 };
 use extract::Extracted;
+use holes::WithHoles;
 use place::{contents_only, last_name};
 
 /// How many entries were copied, and which were not.
@@ -202,11 +204,11 @@ async fn download_file(client: &Client, sandbox: &str, from: &str, to: &Path) ->
     // Without the temporary name, which tells nobody anything.
     let temporary = temporary.map_err(|error| cannot()(error.kind().into()))?;
     let (file, path) = temporary.into_parts();
-    let mut file = tokio::fs::File::from_std(file);
+    let mut file = WithHoles::new(tokio::fs::File::from_std(file));
     while let Some(bytes) = download.bytes.next().await {
-        file.write_all(&bytes?).await.map_err(cannot())?;
+        file.write(&bytes?).await.map_err(cannot())?;
     }
-    file.flush().await.map_err(cannot())?;
+    let file = file.finish().await.map_err(cannot())?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(download.mode & 0o777);
     file.set_permissions(mode).await.map_err(cannot())?;
     path.persist(&target).map_err(|error| cannot()(error.error))?;
