@@ -167,8 +167,13 @@ async fn entered(stream: TcpStream, tls: Option<Arc<Certificate>>, slot: Arc<Slo
     }
 }
 
-pub(crate) async fn connection<T>(stream: T, channel: Channel, slot: Option<Arc<Slot>>, router: Router, watcher: Watcher)
-where
+pub(crate) async fn connection<T>(
+    stream: T,
+    channel: Channel,
+    slot: Option<Arc<Slot>>,
+    router: Router,
+    watcher: Watcher,
+) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let counted = slot.as_ref().map(Connection::of);

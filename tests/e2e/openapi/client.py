@@ -117,7 +117,7 @@ def schemas():
         text = str(body)[:100]
         assert fits == takes == ((path, schema, body) in TAKEN), (schema, text, fits, answer.status_code, answer.text)
         if not takes:
-            assert answer.status_code == 400, (schema, text, answer.text)
+            assert 400 <= answer.status_code < 500, (schema, text, answer.text)
 
 
 calls()

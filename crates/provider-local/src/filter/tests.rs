@@ -95,8 +95,8 @@ fn every_call_gets_the_verdict_that_another_compiler_gives_it() -> Result<(), Ba
 
 /// What becomes of a call under the filters of a guest: of those that refuse it, the one installed last says how.
 fn answer(filters: &[BpfProgram], call: i64, arguments: [u64; 6]) -> Option<i32> {
-    let verdicts = filters.iter().map(|filter| verdict(filter, OURS, call as u32, arguments));
-    let refused = verdicts.filter(|verdict| *verdict != libc::SECCOMP_RET_ALLOW).last()?;
+    let mut verdicts = filters.iter().rev().map(|filter| verdict(filter, OURS, call as u32, arguments));
+    let refused = verdicts.find(|verdict| *verdict != libc::SECCOMP_RET_ALLOW)?;
     Some((refused & libc::SECCOMP_RET_DATA) as i32)
 }
 

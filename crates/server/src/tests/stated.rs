@@ -45,13 +45,9 @@ fn matches(template: &str, path: &str) -> bool {
         match part {
             // It takes slashes too.
             "{path}" => return !found.is_empty(),
-            parameter if parameter.starts_with('{') => {
-                if found.is_empty() {
-                    return false;
-                }
-            }
-            literal if literal != found => return false,
-            _ => {}
+            parameter if parameter.starts_with('{') && !found.is_empty() => {}
+            literal if literal == found => {}
+            _ => return false,
         }
     }
     given.next().is_none()
