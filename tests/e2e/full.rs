@@ -61,8 +61,9 @@ async fn a_full_disk_is_said_and_survived() -> Outcome {
         "kept\n"
     );
 
-    let zeros = tokio::io::AsyncReadExt::take(tokio::io::repeat(0), 64 << 20);
-    refused("an upload", client.upload("first", "/workspace/big", None, zeros).await).await?;
+    // Zeros would become a hole, which takes no room.
+    let bytes = tokio::io::AsyncReadExt::take(tokio::io::repeat(b'x'), 64 << 20);
+    refused("an upload", client.upload("first", "/workspace/big", None, bytes).await).await?;
     let listed = client.list_directory("first", "/workspace").await?;
     assert_eq!(
         listed.entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>(),

@@ -14,7 +14,7 @@ use sandbar_api::{Root, SnapshotId, User, WorkspaceSource};
 use sandbar_provider::{Error, Origin, Spec};
 use serde::{Deserialize, Serialize};
 
-use crate::{bound::Bound, disk, sys, uids::Uids};
+use crate::{bound::Bound, disk, ownership, remove, sys, uids::Uids};
 
 pub(crate) const UPPER: &str = "upper";
 pub(crate) const WORK: &str = "work";
@@ -110,6 +110,32 @@ fn draft(path: &Path, record: &Record) -> io::Result<()> {
 /// Of one that was never finished: whom it was begun for.
 pub(crate) fn begun_for(path: &Path) -> Option<Origin> {
     serde_json::from_slice::<Record>(&fs::read(path.join(DRAFT)).ok()?).ok()?.origin()
+}
+
+/// Removes a sandbox's directory. What says whose it is goes last: where a server is killed on the way, the next one knows that
+/// it may go on.
+pub(crate) fn erase(path: &Path) -> io::Result<()> {
+    ownership::withdraw(path)?;
+    remove_subvolume(path)?;
+    remove::tree_then(path, &[DRAFT, RECORD])
+}
+
+pub(crate) fn remove_subvolume(path: &Path) -> io::Result<()> {
+    match fs::File::open(path) {
+        Ok(parent) => sys::remove_subvolume(&parent, DATA),
+        // There is nothing to remove, or what is tried next says why not.
+        Err(_) => Ok(()),
+    }
+}
+
+/// Removes the directory of a sandbox that a server was killed at before it could say whose it is: nothing else is in it.
+pub(crate) fn erase_unbegun(path: &Path) -> io::Result<()> {
+    let draft = path.join(DRAFT);
+    if begun_for(path).is_none() && fs::read_dir(path)?.all(|entry| entry.is_ok_and(|entry| entry.path() == draft)) {
+        ownership::gone(&draft)?;
+    }
+    // Fails where anything else is there.
+    fs::remove_dir(path)
 }
 
 /// The directories of a sandbox's data, and who owns each on the host.
@@ -260,5 +286,47 @@ pub(crate) fn disk(path: &Path, action: &str, error: io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => Error::DiskFull { path: path.to_owned() },
         _ => Error::io(format!("{action} {}", path.display()))(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_says_whose_it_is_goes_last() -> io::Result<()> {
+        let scratch = sandbar_test_harness::scratch()?;
+        let path = scratch.path().join("sandbox");
+        fs::create_dir_all(path.join("upper/deep/er"))?;
+        for file in ["workspace", "kept", DRAFT] {
+            fs::write(path.join(file), "x")?;
+        }
+        // A record that cannot be unlinked: what is there when that fails is what a server that is killed then leaves.
+        fs::create_dir_all(path.join(RECORD))?;
+        assert!(erase(&path).is_err());
+        let left: Vec<_> = fs::read_dir(&path)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>()?;
+        assert_eq!(left, [RECORD]);
+        fs::remove_dir(path.join(RECORD))?;
+        fs::write(path.join(RECORD), "x")?;
+        erase(&path)?;
+        assert!(!path.exists());
+        erase(&path)
+    }
+
+    #[test]
+    fn only_a_directory_with_nothing_in_it_was_never_begun() -> io::Result<()> {
+        let scratch = sandbar_test_harness::scratch()?;
+        let path = scratch.path().join("sandbox");
+        for torn in [None, Some(""), Some("{\"uids\":")] {
+            fs::create_dir(&path)?;
+            torn.map_or(Ok(()), |text| fs::write(path.join(DRAFT), text))?;
+            erase_unbegun(&path)?;
+            assert!(!path.exists(), "{torn:?}");
+        }
+        fs::create_dir_all(path.join(UPPER))?;
+        fs::write(path.join(DRAFT), "")?;
+        assert!(erase_unbegun(&path).is_err());
+        assert!(path.join(DRAFT).exists() && path.join(UPPER).exists(), "there may be something in it");
+        Ok(())
     }
 }

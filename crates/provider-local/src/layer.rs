@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     directory::{self, Data, Record},
-    ownership, remove, sys,
+    ownership, remove,
     uids::Uids,
 };
 
@@ -203,8 +203,6 @@ impl Layers {
 
 /// A directory that may have a subvolume in it.
 pub(crate) fn erase(path: &Path) -> io::Result<()> {
-    if let Ok(parent) = fs::File::open(path) {
-        sys::remove_subvolume(&parent, directory::DATA)?;
-    }
+    directory::remove_subvolume(path)?;
     remove::tree(path)
 }

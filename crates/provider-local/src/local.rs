@@ -22,7 +22,7 @@ use crate::{
     gate, guest_pid, inspect,
     launch::{Bind, Request},
     launcher::SOCKET,
-    layer::{self, Layers},
+    layer::Layers,
     life, ownership, probe, snapshot,
     uids::{Register, Uids},
 };
@@ -92,7 +92,7 @@ impl Local {
                     records.push(record);
                 }
                 // A server that was killed may have got no further than the directory; one with anything in it stays.
-                Ok(None) => drop(fs::remove_dir(&path)),
+                Ok(None) => drop(directory::erase_unbegun(&path)),
                 // One broken record must not keep all the others from being served; nothing goes that it may need.
                 Err(error) => {
                     tracing::error!(sandbox = %id, error = &error as &dyn std::error::Error, "cannot be read");
@@ -359,7 +359,7 @@ impl Provider for Local {
         let record = directory::read(&path);
         let gone = tokio::task::spawn_blocking({
             let path = path.clone();
-            move || layer::erase(&path)
+            move || directory::erase(&path)
         });
         gone.await
             .map_err(|error| Error::io("remove the sandbox's directory")(io::Error::other(error)))?

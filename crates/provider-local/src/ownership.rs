@@ -38,10 +38,7 @@ pub(crate) fn write(directory: &Path, mark: &Mark) -> io::Result<()> {
             put(directory, KEPT, origin)?;
             gone(&directory.join(QUARANTINED))
         }
-        Mark::Begun(_) => {
-            gone(&directory.join(KEPT))?;
-            gone(&directory.join(QUARANTINED))
-        }
+        Mark::Begun(_) => withdraw(directory),
         Mark::Quarantined(quarantine) => {
             put(directory, QUARANTINED, quarantine)?;
             fs::File::open(directory)?.sync_all()
@@ -66,7 +63,13 @@ fn parse<T: DeserializeOwned>(path: &Path) -> io::Result<Option<serde_json::Resu
     }
 }
 
-fn gone(path: &Path) -> io::Result<()> {
+/// Nobody promises any more to keep what is in it.
+pub(crate) fn withdraw(directory: &Path) -> io::Result<()> {
+    gone(&directory.join(KEPT))?;
+    gone(&directory.join(QUARANTINED))
+}
+
+pub(crate) fn gone(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -18,8 +18,13 @@ const AT_ONCE: usize = 32;
 
 /// Removes `path` and everything in it; fine if it is not there. Nothing may be running in it any more.
 pub(crate) fn tree(path: &Path) -> io::Result<()> {
+    tree_then(path, &[])
+}
+
+/// The same; the files of these names in `path` itself go when everything else is gone, in this order.
+pub(crate) fn tree_then(path: &Path, last: &'static [&'static str]) -> io::Result<()> {
     let Some(top) = open(rustix::fs::CWD, path)? else { return Ok(()) };
-    let mut moved = Moved { next: 0, waiting: vec![] };
+    let mut moved = Moved { next: 0, waiting: vec![], last };
     while let Left::More = empty(&top, &top, &mut moved)? {
         while let Some(name) = moved.waiting.last().cloned() {
             if let Some(directory) = open(&top, Path::new(&name))?
@@ -31,6 +36,9 @@ pub(crate) fn tree(path: &Path) -> io::Result<()> {
             moved.waiting.retain(|waiting| *waiting != name);
         }
     }
+    for name in last {
+        gone(rustix::fs::unlinkat(&top, *name, AtFlags::empty()))?;
+    }
     gone(rustix::fs::unlinkat(rustix::fs::CWD, path, AtFlags::REMOVEDIR))
 }
 
@@ -38,6 +46,8 @@ pub(crate) fn tree(path: &Path) -> io::Result<()> {
 struct Moved {
     next: u64,
     waiting: Vec<String>,
+    /// What stays in the top until all else is gone.
+    last: &'static [&'static str],
 }
 
 enum Left {
@@ -55,6 +65,9 @@ fn empty(directory: &OwnedFd, top: &OwnedFd, moved: &mut Moved) -> io::Result<Le
         let entry = entry?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if is_top && moved.last.iter().any(|last| last.as_bytes() == name.to_bytes()) {
             continue;
         }
         if entry.file_type() != FileType::Directory {

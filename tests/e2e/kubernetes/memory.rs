@@ -4,7 +4,7 @@ use crate::{kubernetes::place::Place, support::Outcome};
 
 #[test]
 fn who_eats_too_much_is_killed_and_it_is_said() -> Outcome {
-    let small = ("small", "[limits]\nmemory = \"64MiB\"\ncpu = 0.5\ntmpfs = \"8MiB\"\nopen_files = 100\n");
+    let small = ("small", "[limits]\nmemory = \"64MiB\"\ncpus = 0.5\ntmpfs = \"8MiB\"\nopen_files = 100\n");
     let Some(place) = Place::open("who_eats_too_much_is_killed_and_it_is_said", &[small])? else { return Ok(()) };
     place.sandbar(&["create", "--name", "a", "--template", "small"])?;
     assert_eq!(place.inside("a", "ulimit -n; head -c 9M /dev/zero > /tmp/f 2> /dev/null || echo full")?, "100\nfull\n");

@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_is_stated_is_shown_and_nothing_else() -> Result<(), (u8, String)> {
-        let text = "profile = \"hardened\"\n[limits]\nmemory = \"512MiB\"\ncpu = 1.5\n[idle]\npause_after = \"10m\"\n[layers]\nusers = \"required\"\n";
+        let text = "profile = \"hardened\"\n[limits]\nmemory = \"512MiB\"\ncpus = 1.5\n[idle]\npause_after = \"10m\"\n[layers]\nusers = \"required\"\n";
         let shown = table::fields(bounds(&checked("a.toml", text)?));
         let want = "profile: hardened\nbut:     users required\nuser:    agent\nlimits:  memory 512MiB, cpus 1.5\nidle:    pause after 10m";
         assert_eq!(shown, want);
